@@ -23,6 +23,10 @@ class Disk(Protocol):
 
     def read(self, path: str) -> bytes: ...
 
+    def read_at(self, path: str, offset: int, length: int) -> bytes:
+        """Up to `length` bytes. Never of the base of an open database; its `-wal` is safe to open and close."""
+        ...
+
     def size(self, path: str) -> int | None:
         """Bytes, or None when there is no such file."""
         ...
@@ -66,6 +70,13 @@ class SystemDisk:
 
     def read(self, path: str) -> bytes:
         return Path(path).read_bytes()
+
+    def read_at(self, path: str, offset: int, length: int) -> bytes:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(fd, length, offset)
+        finally:
+            os.close(fd)
 
     def size(self, path: str) -> int | None:
         try:
