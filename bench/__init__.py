@@ -1,0 +1,1 @@
+"""Domicile's benchmarks: one node beside a hand-written service and beside workerd, all in one run."""

@@ -1,0 +1,42 @@
+"""The classes under load: a counter, and a counter that carries some weight."""
+
+import os
+
+from domicile import Object
+
+PIECE_KIB = 1000  # with its overhead a row of this size is just under 1 MiB of database
+
+
+class Counter(Object):
+    """One row that grows: the smallest thing worth making durable."""
+
+    def init(self) -> None:
+        self.sql.exec("CREATE TABLE c (n INTEGER NOT NULL)")
+        self.sql.exec("INSERT INTO c VALUES (0)")
+
+    def increment(self) -> int:
+        return self.sql.one("UPDATE c SET n = n + 1 RETURNING n")["n"]
+
+    def read(self) -> int:
+        return self.sql.one("SELECT n FROM c")["n"]
+
+
+class Ballast(Object):
+    """The same counter in a database filled to a size, for the cases that wake and restore."""
+
+    def init(self) -> None:
+        self.sql.exec("CREATE TABLE c (n INTEGER NOT NULL)")
+        self.sql.exec("INSERT INTO c VALUES (0)")
+        self.sql.exec("CREATE TABLE ballast (piece BLOB NOT NULL)")
+
+    def fill(self, kib: int) -> int:
+        """Add `kib` of random bytes (nothing that compresses or repeats) in rows of at most 1 MiB."""
+        for at in range(0, kib, PIECE_KIB):
+            self.sql.exec("INSERT INTO ballast VALUES (?)", os.urandom(1024 * min(PIECE_KIB, kib - at)))
+        return kib
+
+    def increment(self) -> int:
+        return self.sql.one("UPDATE c SET n = n + 1 RETURNING n")["n"]
+
+    def read(self) -> int:
+        return self.sql.one("SELECT n FROM c")["n"]
