@@ -1,0 +1,61 @@
+# Domicile: what a person, or CI, does with this repository. `make` alone lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help run test check fix bench soak clean setup
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.domicile-installed
+PACKAGES := sdk placement node workflows activities cli
+CODE := $(PACKAGES) tests $(wildcard examples bench)
+# The repository's folders are the packages (docs/decisions/0001). Tools that want to see `domicile` as one tree get
+# one of links.
+TREE := build/tree
+
+help:  ## say what each target does
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+run: $(STAMP)  ## serve the auction on one node and place a bid (ONCE=1: stop after the bid)
+	@VENV="$(VENV)" ONCE="$(ONCE)" bash .ci/demo
+
+test: $(STAMP)  ## run the fast suite (ARGS=… goes to pytest)
+	@echo "== running the fast suite: pytest, everything below tests/, servers on free loopback ports"
+	@$(PY) -m pytest $(ARGS)
+
+check: $(STAMP) $(TREE)  ## lint, format, types, import rules and house style; changes nothing
+	@echo "== ruff: lint and format"
+	@$(VENV)/bin/ruff check $(CODE)
+	@$(VENV)/bin/ruff format --check $(CODE)
+	@echo "== mypy, strict, all packages"
+	@MYPYPATH=$(TREE) $(VENV)/bin/mypy -p domicile
+	@echo "== import rules and house style"
+	@$(PY) -m pytest tests/test_imports.py tests/test_tidy.py
+
+fix: $(STAMP)  ## let ruff repair and format what it can
+	@$(VENV)/bin/ruff check --fix $(CODE)
+	@$(VENV)/bin/ruff format $(CODE)
+
+bench: $(STAMP)  ## measure this machine, with peers where they are installed (bench/README.md)
+	@$(PY) -m bench $(ARGS)
+
+soak: $(STAMP)  ## the property tests with 100 times the examples; takes a while
+	@echo "== the suite with the hypothesis profile 'soak'"
+	@$(PY) -m pytest --hypothesis-profile=soak --timeout=7200 $(ARGS)
+
+setup: $(STAMP)  ## make the virtual environment, if pyproject.toml changed since it was made
+
+$(STAMP): pyproject.toml
+	@VENV="$(VENV)" bash .ci/setup
+	@touch $@
+
+.PHONY: $(TREE)
+$(TREE):
+	@rm -rf $(TREE) && mkdir -p $(TREE)/domicile
+	@for entry in sdk/*; do [[ $$entry == */__pycache__ ]] || ln -s "$(CURDIR)/$$entry" $(TREE)/domicile/; done
+	@for package in $(filter-out sdk,$(PACKAGES)); do ln -s "$(CURDIR)/$$package" $(TREE)/domicile/; done
+
+clean:  ## remove what was built and cached here, the dev data directory (.domicile) excepted
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+	@echo "removed; your data in .domicile, if any, is where it was"
