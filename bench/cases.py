@@ -10,7 +10,7 @@ from bench.process import BenchError
 from bench.rig import Rig, Sample
 
 MANY = 200
-SMALL_KIB, LARGE_KIB = 48, 65_000  # of ballast: with tables and overhead, databases of 64 KiB and 64 MiB
+SMALL_KIB, LARGE_KIB = 52, 65_400  # of ballast: with tables and overhead, databases of 64 KiB and 64 MiB
 RESIDENTS = 1000
 SHARED = "shared"  # the group of instances that all throughput cases use
 
