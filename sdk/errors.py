@@ -13,11 +13,14 @@
 
 The codes, statuses and outcomes are the contract of the HTTP surface (API, "HTTP"). `NotServing` alone may carry
 another outcome than its class: a read that ran and may not leave is `ran`, and harmless to repeat.
+
+`BadApp` stands beside the tree: it is for whoever deploys an app, and no call ever answers it.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 Outcome = Literal["not_run", "ran", "unknown"]
 
@@ -25,10 +28,10 @@ Outcome = Literal["not_run", "ran", "unknown"]
 class DomicileError(Exception):
     """What every answer that is not a result is. `extra` goes into the problem document beside the standard members."""
 
-    code: ClassVar[str] = "internal"
-    status: ClassVar[int] = 500
-    title: ClassVar[str] = "Internal error"
-    retryable: ClassVar[bool] = False
+    code: str = "internal"
+    status: int = 500
+    title: str = "Internal error"
+    retryable: bool = False
     outcome: Outcome = "unknown"
     retry_after: float | None = None
 
@@ -209,3 +212,25 @@ def _leaves(cls: type[DomicileError]) -> list[type[DomicileError]]:
 
 
 BY_CODE: dict[str, type[DomicileError]] = {cls.code: cls for cls in _leaves(DomicileError)}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with an app. `line` counts from 1; 0 means the whole file. `cls` is empty outside a class."""
+
+    file: str
+    line: int
+    cls: str
+    text: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{where}: {self.cls}: {self.text}" if self.cls else f"{where}: {self.text}"
+
+
+class BadApp(Exception):
+    """The app cannot be served. `problems` holds everything that was found, not just the first."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
