@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the benchmarks with the interpreter that has domicile: $PYTHON, the active venv's, the repository's .venv, or python3.
-#   bench/run.sh            everything, five rounds (about half an hour)
+#   bench/run.sh            everything, five rounds (about a quarter of an hour)
 #   bench/run.sh --quick    one short round of everything (about a minute and a half)
 set -eu
 cd "$(dirname "$0")/.."

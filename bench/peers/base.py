@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,14 @@ START_SECONDS = 60
 READY_SECONDS = 5
 CALL_SECONDS = 60
 FILL_KIB = 4000  # of one fill call: four rows, well inside any limit on a call's time
+
+
+class RefusedError(BenchError):
+    """The server answered, with another status than success."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def cache_dir() -> Path:
@@ -81,8 +90,8 @@ class Instance:
     def _answers(self) -> bool:
         try:
             return isinstance(self._ask("warm", "increment", (), False, READY_SECONDS), int)
-        except BenchError as refused:
-            if "503" in str(refused):
+        except RefusedError as refused:
+            if refused.status == HTTPStatus.SERVICE_UNAVAILABLE:
                 return False
             raise
 
@@ -111,7 +120,9 @@ class Instance:
                 return json.load(answer)
         except urllib.error.HTTPError as refused:
             detail = refused.read()[:300].decode(errors="replace")
-            raise BenchError(f"{self.peer.name} answered {refused.code} to {method}: {detail}") from None
+            raise RefusedError(
+                refused.code, f"{self.peer.name} answered {refused.code} to {method}: {detail}"
+            ) from None
 
     def fill(self, name: str, kib: int) -> None:
         for at in range(0, kib, FILL_KIB):
