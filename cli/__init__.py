@@ -1,1 +1,1 @@
-"""TODO."""
+"""The `domicile` command: what operators and developers type. Nothing else imports it."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Temporal workflows, the control plane's decisions: see DESIGN.md. Nothing is here yet."""
