@@ -1,6 +1,6 @@
-"""Cron expressions: five fields (minute, hour, day of month, month, day of week) and the next moment they name, in UTC.
+"""Cron expressions: five fields (minute, hour, day of month, month, day of week) and when they come next, in UTC.
 
-Fields take `*`, numbers, ranges `a-b`, steps `*/n`, `a-b/n`, `a/n` (from a to the end), lists of these, and three-letter
+Fields take `*`, numbers, ranges `a-b`, steps `*/n`, `a-b/n`, `a/n` (from a to the end), lists of these and three-letter
 names for months and weekdays; Sunday is 0 or 7. As in cron, when both day fields are restricted (neither begins with
 `*`) a day needs to fit only one of them, else it needs to fit both.
 """
