@@ -1,1 +1,1 @@
-"""TODO."""
+"""Who owns what, where: the placement store, leases, gates, nodes, alarms and the directory."""

@@ -102,10 +102,15 @@ def check_scope(scope: str) -> None:
 
 
 class Birth(msgspec.Struct, frozen=True):
-    """The members and the quorum an incarnation is born with; rules while it has no manifest (section 5)."""
+    """The members and the quorum an incarnation is born with; rules while it has no manifest (section 5).
+
+    `epoch` is that of the claim that bore it, hence of its first generation. In the birth claim's own row it is None:
+    there it is the row's epoch, (term, version of the write); later claims carry it on written out.
+    """
 
     members: tuple[str, ...] = ()
     quorum: int = 0
+    epoch: Epoch | None = None
 
 
 class Held(msgspec.Struct, frozen=True, tag="held"):
@@ -153,8 +158,9 @@ LeaseState = Held | Released | MovingTo | Forwarded | Deleted
 class LeaseRow(msgspec.Struct, frozen=True):
     """`leases/<object_id>`: who owns the object. Never removed; it is the tombstone and the forwarding row too.
 
-    The incarnation of a row whose state is Deleted is the one the *next* life will have (the delete's own epoch is
-    (term, version of the write), known only once it is committed): see `placement.leases`.
+    `term` is that of the write, so a row's epoch is (term, version of its record). A deletion's epoch, which is the
+    next life's incarnation, is known only once it is committed: a Deleted row carries the incarnation that ended, and
+    `next_incarnation` derives the next.
     """
 
     scope: str
@@ -164,6 +170,15 @@ class LeaseRow(msgspec.Struct, frozen=True):
     state: LeaseState
     term: int
     birth: Birth | None = None
+
+
+def next_incarnation(term: int, incarnation: Incarnation, version: int) -> Incarnation:
+    """The life that begins after a deletion, from its row (LeaseRow or DeletedRow) and the row's version.
+
+    The delete's own epoch. Where a row was copied from another region's store, whose versions count apart, the copy
+    says that epoch as its `incarnation`, and the greater of the two rules.
+    """
+    return max(Epoch(term, version), incarnation)
 
 
 class NodeRow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -208,10 +223,11 @@ class InstanceRow(msgspec.Struct, frozen=True):
 
 
 class DeletedRow(msgspec.Struct, frozen=True):
-    """`deleted/<scope>/<class>/<name>`: so that deletions can be listed."""
+    """`deleted/<scope>/<class>/<name>`: so that deletions can be listed. `term` and `incarnation` as in LeaseRow."""
 
     object_id: str
     incarnation: Incarnation
+    term: int = 0
 
 
 class DepartureRow(msgspec.Struct, frozen=True):

@@ -32,6 +32,10 @@ class StoreUnavailable(PlacementError):
         self.maybe = maybe
 
 
+class StoreInUse(StoreUnavailable):
+    """Another process, or another opener in this one, has the embedded store open."""
+
+
 class ScanExpired(PlacementError):
     """The token's snapshot is gone; start the scan again."""
 
@@ -85,6 +89,34 @@ Condition = At | Since
 Mutation = Put | Delete
 
 
+def check_write(conditions: Sequence[Condition], mutations: Sequence[Mutation]) -> None:
+    """What every provider refuses before it sends a write.
+
+    Raises ValueError: more than 128 of either, a key written twice in one write, a key that is no key.
+    """
+    if len(conditions) > CONDITIONS_MAX or len(mutations) > MUTATIONS_MAX:
+        raise ValueError(f"a write takes up to {CONDITIONS_MAX} conditions and {MUTATIONS_MAX} mutations")
+    keys = [mutation.key for mutation in mutations]
+    if len(set(keys)) != len(keys):
+        raise ValueError("a write may change a key only once")
+    check_keys([*keys, *(condition.key for condition in conditions)])
+
+
+def check_keys(keys: Sequence[str]) -> None:
+    """Raises ValueError for a key that is empty, has a NUL, or cannot be encoded as UTF-8."""
+    for key in keys:
+        if not key or "\0" in key:
+            raise ValueError(f"{key!r} is not a key: text of at least one character, without NUL")
+        key.encode()
+
+
+def holds(condition: Condition, record: Record | None) -> bool:
+    """Whether `condition` is true of its key's present record."""
+    if isinstance(condition, At):
+        return condition.version == (record.version if record else 0)
+    return record is not None and record.created == condition.created
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
     """The write stands, at this version: the version of every row it wrote."""
@@ -134,26 +166,39 @@ class Store(Protocol):
     async def write(
         self, conditions: Sequence[Condition], mutations: Sequence[Mutation], grant: Grant | None = None
     ) -> Committed | Conflict:
-        """All or nothing, up to 128 of each. Rows put under a grant vanish with it.
+        """All or nothing, up to 128 of each, each key written at most once. Rows put under a grant vanish with it.
 
+        A row put again without a grant stays. A write that changes nothing is Committed at some version of the store
+        that is not newer than the next write's. Conditions are checked before the grant.
         Raises StoreUnavailable (`maybe` tells), GrantGone, ValueError past the bounds.
         """
         ...
 
     async def scan(self, prefix: str, limit: int = SCAN_MAX, token: str | None = None) -> Page:
-        """Keys that start with `prefix`, in order of their UTF-8 bytes. Raises ScanExpired."""
+        """Keys that start with `prefix`, in order of their UTF-8 bytes; at most `limit` and 4 MiB of them a page.
+
+        A token continues the scan that gave it and shows the same snapshot. A single row may be larger than 4 MiB.
+        Raises ScanExpired, ValueError for a limit outside 1 to 1,000 or a text that is no token.
+        """
         ...
 
     def watch(self, prefix: str, after: int) -> AsyncIterator[Event | Resync]:
-        """Every change after `after`, in order, without a gap; resumes by itself."""
+        """Every change after `after`, in order, without a gap; resumes by itself, ends when the store is closed.
+
+        A Resync tells the caller to read everything anew; the events after it follow in the same iteration.
+        """
         ...
 
-    async def grant(self, ttl_secs: float) -> Grant: ...
+    async def grant(self, ttl_secs: float) -> Grant:
+        """Rows put under it vanish `ttl_secs` after the last `keep`, not earlier; providers may be later."""
+        ...
 
     async def keep(self, grant: Grant) -> None:
         """Start the grant's time anew. Raises GrantGone."""
         ...
 
-    async def revoke(self, grant: Grant) -> None: ...
+    async def revoke(self, grant: Grant) -> None:
+        """Its rows vanish; no matter if the grant is gone already."""
+        ...
 
     async def close(self) -> None: ...
