@@ -1,0 +1,319 @@
+"""The blob store as a directory: the embedded default, safe for several processes on one machine.
+
+    data/   the values: keys as paths (`paths`), put whole by temp file, sync, rename, sync of the folder, or, for what
+            is put under a condition, as registers written in place (`register`)
+    locks/  every operation on a key holds the file lock its hash names
+    temp/   one folder per open store, locked while it lives; what a crash left there goes at the next open
+
+A tag is a blake3 hash in hex: of the value, in a register of its sequence number too. Processes share the directory by
+its locks alone; nothing is cached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import functools
+import itertools
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from blake3 import blake3
+
+from domicile.node.blobs import paths, register
+from domicile.node.blobs.base import Absent, Blob, Listed, Precondition
+from domicile.node.blobs.pool import Pool
+from domicile.node.clock import Clock
+from domicile.node.errors import BlobMissing, BlobUnavailable, PreconditionFailed
+
+THREADS = 16  # syncs of different files overlap; the threads sleep in them
+LOCK_FILES = 1024
+LOCK_WAIT_SECS = 5.0
+LOCK_RETRY_SECS = 0.001
+_RENAME_TRIES = 8
+
+T = TypeVar("T")
+Entries = list[tuple[str, int | None]]
+
+
+class FileBlobs:
+    """See `Blobs`. A lock held by another process for 5 s makes an operation BlobUnavailable."""
+
+    def __init__(self, root: str, clock: Clock) -> None:
+        """Makes the directory if it is not there, and sweeps it. Raises OSError."""
+        self._root = root
+        self._clock = clock
+        for name in ("data", "locks", "temp"):
+            os.makedirs(f"{root}/{name}", exist_ok=True)
+        _sync(root)
+        self._temp, self._temp_fd = _claim_temp(f"{root}/temp")
+        self._temp_names = itertools.count()
+        self._turns: dict[int, asyncio.Lock] = {}
+        self._pool = Pool(THREADS, "blobs")
+
+    async def get(self, key: str) -> Blob:
+        """Raises also Corrupt, when a register's value has rotted."""
+        return await self._locked(key, functools.partial(self._get, key))
+
+    async def put(self, key: str, data: bytes, condition: Precondition = None) -> str:
+        return await self._locked(key, functools.partial(self._put, key, data, condition))
+
+    async def delete(self, key: str) -> None:
+        await self._locked(key, functools.partial(self._delete, key))
+
+    async def list(self, prefix: str) -> AsyncIterator[Listed]:
+        for key, size in await self._in_thread(functools.partial(self._list, prefix)):
+            if size is None:
+                with suppress(BlobMissing):
+                    yield Listed(key, len((await self.get(key)).data))
+            else:
+                yield Listed(key, size)
+
+    async def close(self) -> None:
+        self._pool.close()
+        shutil.rmtree(self._temp, ignore_errors=True)
+        os.close(self._temp_fd)
+
+    async def _locked(self, key: str, work: Callable[[], T]) -> T:
+        """Run `work` in a thread, under the key's turn in this process and its lock among processes."""
+        stripe = _stripe(key)
+        async with self._turns.setdefault(stripe, asyncio.Lock()):
+            give_up = self._clock.monotonic() + LOCK_WAIT_SECS
+            while True:
+                try:
+                    return await self._in_thread(functools.partial(self._under_lock, stripe, work))
+                except _LockHeldError:
+                    if self._clock.monotonic() >= give_up:
+                        raise BlobUnavailable(
+                            f"{key}: another process holds its lock for {LOCK_WAIT_SECS:g} s"
+                        ) from None
+                await self._clock.sleep(LOCK_RETRY_SECS)
+
+    def _under_lock(self, stripe: int, work: Callable[[], T]) -> T:
+        fd = os.open(f"{self._root}/locks/{stripe:03x}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _LockHeldError from None
+            return work()
+        finally:
+            os.close(fd)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        try:
+            return await self._pool.run(work)
+        except OSError as error:
+            raise BlobUnavailable(f"{self._root}: {error}", maybe=error.errno == errno.EIO) from error
+
+    def _get(self, key: str) -> Blob:
+        value = self._read(key)
+        if value is None:
+            raise BlobMissing(key)
+        return Blob(value.data, value.tag)
+
+    def _read(self, key: str) -> register.Value | None:
+        """The value, if there is one; a sequence number of 0 says that no register holds it."""
+        path = self._path(key)
+        with _opened(path + paths.REGISTER, os.O_RDONLY) as fd:
+            if fd is not None:
+                return register.read(fd, key)
+        with _opened(path + paths.BLOB, os.O_RDONLY) as fd:
+            if fd is None:
+                return None
+            data = _read_all(fd)
+            return register.Value(0, data, blake3(data).hexdigest())
+
+    def _put(self, key: str, data: bytes, condition: Precondition) -> str:
+        path = self._path(key)
+        present: register.Value | None = None
+        if condition is not None or os.path.exists(path + paths.REGISTER):
+            present = self._read(key)
+        if condition is not None:
+            _check(key, present.tag if present else None, condition)
+        if present and present.sequence:
+            return self._put_again(path + paths.REGISTER, data, present.sequence + 1)
+        if condition is not None and present is None and len(data) <= register.DATA_BYTES_MAX:
+            return self._put_first(path + paths.REGISTER, data)
+        _remove(path + paths.REGISTER)  # one that never was whole
+        self._put_whole(path + paths.BLOB, data)
+        return blake3(data).hexdigest()
+
+    def _put_first(self, path: str, data: bytes) -> str:
+        """A new register, where it will stay: until its first slot is whole it is not there."""
+        fd = self._in_folder(path, lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        try:
+            _write_all(fd, register.blank(data, 1))
+            os.fdatasync(fd)
+            _sync(os.path.dirname(path))
+            register.mark(fd, 1)
+            return register.tag_of(data, 1)
+        except OSError:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
+
+    def _put_again(self, path: str, data: bytes, sequence: int) -> str:
+        with _opened(path, os.O_RDWR) as fd:
+            if fd is not None and register.fits(fd, data):
+                return register.overwrite(fd, data, sequence)
+        self._put_whole(path, register.blank(data, sequence))
+        return register.tag_of(data, sequence)
+
+    def _put_whole(self, path: str, data: bytes) -> None:
+        temp = f"{self._temp}/{next(self._temp_names)}"
+        try:
+            fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                _write_all(fd, data)
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+            self._in_folder(path, lambda: os.rename(temp, path))
+        except OSError:
+            _remove(temp)
+            raise
+        _sync(os.path.dirname(path))
+
+    def _in_folder(self, path: str, act: Callable[[], T]) -> T:
+        """Do `act`, which makes `path`, making its folders as needed; a delete may be removing them meanwhile."""
+        for _ in range(_RENAME_TRIES):
+            with suppress(FileNotFoundError):
+                return act()
+            self._make_folder(os.path.dirname(path))
+        return act()
+
+    def _make_folder(self, folder: str) -> None:
+        missing = []
+        while not os.path.isdir(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        for made in reversed(missing):
+            with suppress(FileExistsError, FileNotFoundError):
+                os.mkdir(made)
+                _sync(os.path.dirname(made))
+
+    def _delete(self, key: str) -> None:
+        path = self._path(key)
+        for suffix in paths.SUFFIXES:
+            _remove(path + suffix)
+        folder = os.path.dirname(path)
+        with suppress(OSError):  # the first folder that is not empty, or gone already
+            while folder != f"{self._root}/data":
+                os.rmdir(folder)
+                folder = os.path.dirname(folder)
+
+    def _list(self, prefix: str) -> Entries:
+        """Keys with this prefix, in order, and their sizes; None where somebody is writing just now."""
+        data = f"{self._root}/data"
+        found: dict[str, int | None] = {}
+        for folder, _, names in os.walk(f"{data}/{paths.folder_of(prefix)}"):
+            for name in names:
+                key = paths.key_of(os.path.relpath(f"{folder}/{name[:-2]}", data))
+                if name[-2:] in paths.SUFFIXES and key.startswith(prefix):
+                    with suppress(BlobMissing):
+                        found[key] = self._size(key, f"{folder}/{name}")
+        return sorted(found.items())
+
+    def _size(self, key: str, path: str) -> int | None:
+        """Raises BlobMissing when it went away, or never was whole."""
+        try:
+            if path.endswith(paths.BLOB):
+                return os.stat(path).st_size
+            return self._under_lock(_stripe(key), lambda: len(self._get(key).data))
+        except FileNotFoundError:
+            raise BlobMissing(key) from None
+        except _LockHeldError:
+            return None
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/data/{paths.path_of(key)}"
+
+
+class _LockHeldError(Exception):
+    """Another process, or another operation of this one that outlived its caller, holds the key's lock."""
+
+
+def _stripe(key: str) -> int:
+    return int.from_bytes(blake3(paths.path_of(key).encode()).digest(length=2), "big") % LOCK_FILES
+
+
+def _check(key: str, present: str | None, condition: str | Absent) -> None:
+    if isinstance(condition, Absent):
+        if present is not None:
+            raise PreconditionFailed(f"{key}: something is stored there")
+    elif present != condition:
+        raise PreconditionFailed(f"{key}: " + ("another value" if present else "nothing") + " is stored there")
+
+
+def _claim_temp(temp: str) -> tuple[str, int]:
+    """A folder of this store's own, locked while it lives; folders whose owners are dead are removed."""
+    gate = os.open(temp, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        for name in os.listdir(temp):
+            _remove_if_dead(f"{temp}/{name}")
+        mine = next(path for n in itertools.count() if not os.path.exists(path := f"{temp}/{n}"))
+        os.mkdir(mine)
+        fd = os.open(mine, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return mine, fd
+    finally:
+        os.close(gate)
+
+
+def _remove_if_dead(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _opened(path: str, flags: int) -> Iterator[int | None]:
+    """A descriptor, or None when there is no such file."""
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        yield None
+        return
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _read_all(fd: int) -> bytes:
+    size = os.fstat(fd).st_size
+    data = os.pread(fd, size, 0)
+    if len(data) != size:
+        raise OSError(f"read {len(data)} bytes of {size}")
+    return data
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        os.unlink(path)
+
+
+def _sync(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,125 @@
+"""A register file: two slots, written in turn in place, so that a new value costs one sync of its own bytes.
+
+The newest slot that has its checksum is the value; a write goes to the other one, so a crash in its middle leaves the
+value as it was. Replacing a file by rename costs four times as much (a journal commit for each of three inodes).
+
+A torn slot and a rotten one look alike. So a mark is written, unsynced, after each slot that is known to be on the
+disk: a slot at or below the mark that fails its checksum has rotted, and that is `Corrupt`, never the older value. A
+mark that a crash loses leaves the rot of that one slot unseen.
+
+    0     magic, 8 bytes · slot capacity, u64
+    512   mark: sequence u64 · blake3 of it, 8 bytes
+    4096  slot 0, then slot 1, each `capacity` long: sequence u64 · length u64 · blake3 of both and the data · data
+"""
+
+from __future__ import annotations
+
+import os
+from struct import Struct
+from typing import NamedTuple
+
+from blake3 import blake3
+
+from domicile.node.errors import Corrupt
+
+DATA_BYTES_MAX = 64 << 10
+_MAGIC = b"DOMREG1\n"
+_HEAD_BYTES = 4096
+_MARK_AT = 512
+_CAPACITY_MIN = 8 << 10
+_WORD = Struct("<Q")
+_SLOT = Struct("<QQ32s")
+_MARK = Struct("<Q8s")
+
+
+class Value(NamedTuple):
+    """The present value, its sequence number, from 1, and a tag that no other value of the register has."""
+
+    sequence: int
+    data: bytes
+    tag: str
+
+
+def blank(data: bytes, sequence: int) -> bytes:
+    """A whole register file that holds `data`, with slots at least twice as long as it."""
+    capacity = _CAPACITY_MIN
+    while capacity < 2 * (_SLOT.size + len(data)):
+        capacity *= 2
+    head = (_MAGIC + _WORD.pack(capacity)).ljust(_HEAD_BYTES, b"\0")
+    slots = [bytes(capacity), bytes(capacity)]
+    slot = _SLOT.pack(sequence, len(data), _slot_check(sequence, data)) + data
+    slots[sequence % 2] = slot.ljust(capacity, b"\0")
+    return head + b"".join(slots)
+
+
+def read(fd: int, where: str) -> Value | None:
+    """The value; None in a file that a crash left before its first value was whole. Raises Corrupt, naming `where`."""
+    head = os.pread(fd, _HEAD_BYTES, 0)
+    found = _newest(fd, _capacity(head)) if head.startswith(_MAGIC) else None
+    marked = _marked(head)
+    if marked > (found.sequence if found else 0):
+        raise Corrupt(f"{where}: value {marked} was stored and no longer has its checksum")
+    return found
+
+
+def tag_of(data: bytes, sequence: int) -> str:
+    """The tag under which `read` will give this value."""
+    return _slot_check(sequence, data).hex()
+
+
+def fits(fd: int, data: bytes) -> bool:
+    """Whether the data has room in this file's slots."""
+    return _SLOT.size + len(data) <= _capacity(os.pread(fd, _HEAD_BYTES, 0))
+
+
+def overwrite(fd: int, data: bytes, sequence: int) -> str:
+    """Durable when it returns; gives the new tag. `sequence` is one more than that of the present value."""
+    capacity = _capacity(os.pread(fd, _HEAD_BYTES, 0))
+    check = _slot_check(sequence, data)
+    slot = _SLOT.pack(sequence, len(data), check) + data
+    assert len(slot) <= capacity
+    at = _HEAD_BYTES + sequence % 2 * capacity
+    written = os.pwritev(fd, [slot], at, os.RWF_DSYNC)
+    if written != len(slot):
+        raise OSError(f"only {written} bytes of {len(slot)} were written")
+    mark(fd, sequence)
+    return check.hex()
+
+
+def mark(fd: int, sequence: int) -> None:
+    """Say that this value is on the disk."""
+    os.pwrite(fd, _MARK.pack(sequence, _mark_check(sequence)), _MARK_AT)
+
+
+def _newest(fd: int, capacity: int) -> Value | None:
+    offsets = [_HEAD_BYTES + index * capacity for index in (0, 1)]
+    heads = [(os.pread(fd, _SLOT.size, at), at) for at in offsets]
+    whole = [(*_SLOT.unpack(head), at) for head, at in heads if len(head) == _SLOT.size]
+    for sequence, length, check, at in sorted(whole, reverse=True):
+        if sequence and length <= capacity - _SLOT.size:
+            data = os.pread(fd, length, at + _SLOT.size)
+            if len(data) == length and _slot_check(sequence, data) == check:
+                return Value(sequence, data, check.hex())
+    return None
+
+
+def _slot_check(sequence: int, data: bytes) -> bytes:
+    hasher = blake3(_WORD.pack(sequence) + _WORD.pack(len(data)))
+    hasher.update(data)
+    return hasher.digest()
+
+
+def _capacity(head: bytes) -> int:
+    (capacity,) = _WORD.unpack_from(head, len(_MAGIC))
+    return int(capacity)
+
+
+def _marked(head: bytes) -> int:
+    if len(head) < _MARK_AT + _MARK.size:
+        return 0
+    sequence, check = _MARK.unpack_from(head, _MARK_AT)
+    return sequence if check == _mark_check(sequence) else 0
+
+
+def _mark_check(sequence: int) -> bytes:
+    return blake3(b"mark" + _WORD.pack(sequence)).digest(length=8)
