@@ -1,0 +1,131 @@
+"""Is there one order of an object's operations, agreeing with real time, that explains every answer?
+
+The search of Wing and Gong with Lowe's memory: at each step one of the operations that may come next is taken, never
+one that began after another still waiting had returned. Answers that show the whole object leave almost no choice: a
+read of the present state is taken at once, and a write of unknown outcome only where some answer shows that it came
+next. What remains open are deletions, so it is near linear. `search_plainly` is the same question without those
+shortcuts, for small histories: it proves the shortcuts right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations, permutations
+
+from simworld.history import WRITES, Operation
+
+State = tuple[str, ...]
+
+
+def search(operations: Iterable[Operation]) -> bool:
+    """Whether such an order exists."""
+    return _Search(operations).found()
+
+
+class _Search:
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        seen = list(operations)
+        self.states: set[State] = {()}
+        for op in seen:
+            if op.shown is not None:
+                self.states.update(op.shown.items[:n] for n in range(1, len(op.shown.items) + 1))
+        self.ops = sorted((op for op in seen if self._matters(op)), key=lambda op: op.invoked)
+        self.invoked = [op.invoked for op in self.ops]
+        self.returned = [op.returned for op in self.ops]
+        self.must = sum(1 << i for i, op in enumerate(self.ops) if op.returned != float("inf"))
+
+    def _matters(self, op: Operation) -> bool:
+        if op.outcome in ("answered", "absent"):
+            return True
+        return op.may_have_run and (op.op in WRITES or op.op == "delete")
+
+    def found(self) -> bool:
+        stack: list[tuple[int, State]] = [(0, ())]
+        known: set[tuple[int, State]] = set()
+        while stack:
+            done, state = stack.pop()
+            done = self._take_reads(done, state)
+            if done & self.must == self.must:
+                return True
+            if (done, state) in known:
+                continue
+            known.add((done, state))
+            for i in self._next(done):
+                after = self._after(i, state)
+                if after is not None and (after != state or self._free(i)):
+                    stack.append((done | 1 << i, after))
+        return False
+
+    def _take_reads(self, done: int, state: State) -> int:
+        """Answers that show this very state change nothing: taking them now forbids nothing later."""
+        while True:
+            taken = done
+            for i in self._next(done):
+                if self._free(i) and self._shows(i) == state:
+                    taken |= 1 << i
+            if taken == done:
+                return done
+            done = taken
+
+    def _next(self, done: int) -> list[int]:
+        """Operations not yet taken that began before every other untaken one had returned."""
+        rest = []
+        earliest = float("inf")
+        first = (~done & (done + 1)).bit_length() - 1
+        for i in range(first, len(self.ops)):
+            if done >> i & 1:
+                continue
+            if self.invoked[i] > earliest:
+                break
+            rest.append(i)
+            earliest = min(earliest, self.returned[i])
+        return rest
+
+    def _free(self, i: int) -> bool:
+        """Whether it only looks: a read, or a call that found no object."""
+        op = self.ops[i]
+        return op.op == "read" or op.outcome == "absent"
+
+    def _shows(self, i: int) -> State:
+        shown = self.ops[i].shown
+        return shown.items if shown is not None else ()
+
+    def _after(self, i: int, state: State) -> State | None:
+        op = self.ops[i]
+        if self._free(i):
+            return state if self._shows(i) == state else None
+        if op.op == "delete":
+            return ()
+        after = (*state, op.item)
+        if op.shown is not None and op.shown.items != after:
+            return None
+        return after if after in self.states else None
+
+
+def search_plainly(operations: Iterable[Operation]) -> bool:
+    """Every subset of the unknown ones, every order: for up to seven operations."""
+    ops = list(operations)
+    certain = [op for op in ops if op.outcome in ("answered", "absent")]
+    unknown = [op for op in ops if op.outcome == "unknown" and op.op != "read"]
+    for count in range(len(unknown) + 1):
+        for happened in combinations(unknown, count):
+            if any(_explains(order) for order in permutations([*certain, *happened])):
+                return True
+    return False
+
+
+def _explains(order: tuple[Operation, ...]) -> bool:
+    state: State = ()
+    for i, op in enumerate(order):
+        if any(later.returned < op.invoked for later in order[i + 1 :]):
+            return False
+        if op.op == "delete" and op.outcome != "absent":
+            state = ()
+        elif op.op in WRITES and op.outcome != "absent":
+            state = (*state, op.item)
+        if op.outcome == "absent":
+            if state:
+                return False
+        elif op.shown is not None and op.op != "delete" and op.shown.items != state:
+            return False
+    return True

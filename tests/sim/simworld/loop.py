@@ -1,0 +1,255 @@
+"""The event loop of a simulated world: virtual time, one thread, no I/O; the same seed gives the same steps.
+
+Time stands still while anything is ready and then jumps to the next timer. Ready callbacks run first in, first out;
+timers due at one instant run in a seeded order. A world in which nothing can happen any more, while its main task
+waits, is a Deadlock that names who waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import heapq
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+from simworld.process import PROCESS, Process, close_task
+
+T = TypeVar("T")
+
+_CANCELLED_TIMERS_MAX = 256
+
+
+class SimulationError(AssertionError):
+    """The world came to an end that it must not have."""
+
+
+class Deadlock(SimulationError):  # noqa: N818 - the word itself
+    """Nothing is ready, no timer is set, and the main task waits."""
+
+
+class OutOfTime(SimulationError):  # noqa: N818 - the word itself
+    """The run passed its bound of virtual seconds or of steps."""
+
+
+class SimFuture(asyncio.Future[Any]):
+    """A future whose place in a set depends on the run, not on its address."""
+
+    def __init__(self, *, loop: SimLoop) -> None:
+        super().__init__(loop=loop)
+        self.process = PROCESS.get()
+        self._number = loop.number()
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task that knows its process, and whose place in a set depends on the run, not on its address."""
+
+    _number = 0
+
+    def __init__(
+        self, coro: Coroutine[Any, Any, Any], *, loop: SimLoop, name: str, context: contextvars.Context
+    ) -> None:
+        self._number = loop.number()
+        self.process: Process | None = context.get(PROCESS)
+        self.context = context
+        super().__init__(coro, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def mute(self) -> None:
+        """Say nothing when it is destroyed while pending."""
+        self._log_destroy_pending = False
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """Runs one world. `complaints` collects what nobody handled in tasks of living processes."""
+
+    # Of asyncio's own base class, which does not declare them.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[Any]
+    _stopping: bool
+    _timer_cancelled_count: int
+
+    def __init__(self, seed: int | str, *, traced: bool = False) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._rng = random.Random(f"loop/{seed}")
+        self._numbers = 0
+        self._world = contextvars.Context()
+        self._everyone: list[SimTask] = []
+        self._prune_at = 256
+        self._trace = hashlib.blake2b(digest_size=16) if traced else None
+        self._owner = threading.get_ident()
+        self.steps = 0
+        self.steps_max = 5_000_000
+        self.secs_max = 1e9
+        self.complaints: list[str] = []
+        self.set_exception_handler(self._complain)
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run `main` to its end. Raises Deadlock, OutOfTime, and whatever `main` raises."""
+        task = self.create_task(main, name="main")
+        try:
+            result: T = self.run_until_complete(task)
+            return result
+        finally:
+            task.mute()
+
+    def end(self) -> None:
+        """Close what still runs, without effect, and the loop."""
+        tasks, self._everyone = self._everyone, []
+        self._ready.clear()
+        for task in tasks:
+            close_task(task)
+        self._ready.clear()
+        self._scheduled.clear()
+        self.close()
+
+    def time(self) -> float:
+        return self._now
+
+    def number(self) -> int:
+        """The next number of this run."""
+        self._numbers += 1
+        return self._numbers
+
+    def digest(self) -> str:
+        """What ran when, so far, as one value; the loop must be traced."""
+        assert self._trace is not None, "make the loop with traced=True"
+        return self._trace.hexdigest()
+
+    def in_world(self, fn: Callable[..., T], *args: Any) -> T:
+        """Call `fn` outside every process: what it schedules outlives them all."""
+        return self._world.copy().run(fn, *args)
+
+    def ready_again(self, handles: Iterable[asyncio.Handle]) -> None:
+        """Put callbacks that a stopped process held back in the queue."""
+        self._ready.extend(handles)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: contextvars.Context | None = None
+    ) -> SimTask:
+        context = context or contextvars.copy_context()
+        process = context.get(PROCESS)
+        if process is not None and not process.alive:
+            coro.close()
+        label = name or getattr(coro, "__qualname__", "task")
+        task = SimTask(coro, loop=self, name=f"{process.name if process else 'world'}:{label}", context=context)
+        if process is not None and not process.alive:
+            task.mute()
+            return task
+        if process is not None:
+            process.adopt(task)
+        self._everyone.append(task)
+        if len(self._everyone) > self._prune_at:
+            self._everyone = [task for task in self._everyone if not task.done()]
+            self._prune_at = 2 * len(self._everyone) + 256
+        return task
+
+    def create_future(self) -> SimFuture:  # type: ignore[override]
+        return SimFuture(loop=self)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """As call_soon. Raises SimulationError from a real thread: its moment would not replay."""
+        if threading.get_ident() != self._owner:
+            raise SimulationError("a real thread called into a simulated world: pass it simworld.threads.Workers")
+        return self.call_soon(callback, *args, context=context)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """The function runs inline at a seeded later step, whatever the executor."""
+        future = self.create_future()
+
+        def work() -> None:
+            if future.done():
+                return
+            try:
+                future.set_result(func(*args))
+            except Exception as error:  # noqa: BLE001 - an executor hands on what its function raises
+                future.set_exception(error)
+
+        self.call_later(self._rng.random() * 0.001, work)
+        return future
+
+    def _run_once(self) -> None:
+        ready = self._ready
+        if not ready:
+            self._advance()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+            if process is not None and process.holds(handle):
+                continue
+            self.steps += 1
+            if self._trace is not None:
+                self._note(handle)
+            handle._run()
+        if self.steps > self.steps_max:
+            raise OutOfTime(f"more than {self.steps_max} steps\n{self.waiting()}")
+
+    def _advance(self) -> None:
+        timers = self._scheduled
+        if self._timer_cancelled_count > _CANCELLED_TIMERS_MAX:
+            timers[:] = [timer for timer in timers if not timer._cancelled]
+            heapq.heapify(timers)
+            self._timer_cancelled_count = 0
+        while timers and timers[0]._cancelled:
+            heapq.heappop(timers)._scheduled = False
+            self._timer_cancelled_count = max(0, self._timer_cancelled_count - 1)
+        if not timers:
+            if self._stopping:
+                return
+            raise Deadlock(f"nothing can happen any more\n{self.waiting()}")
+        if timers[0].when() > self.secs_max:
+            raise OutOfTime(f"more than {self.secs_max} virtual seconds\n{self.waiting()}")
+        self._now = max(self._now, timers[0].when())
+        due = []
+        while timers and timers[0].when() <= self._now:
+            timer = heapq.heappop(timers)
+            timer._scheduled = False
+            if not timer._cancelled:
+                due.append(timer)
+        if len(due) > 1:
+            self._rng.shuffle(due)
+        self._ready.extend(due)
+
+    def waiting(self) -> str:
+        """Who waits, and where; one line a task."""
+        lines = []
+        for task in self._everyone:
+            if not task.done() and (task.process is None or task.process.alive):
+                frames = task.get_stack(limit=1)
+                at = f"{frames[0].f_code.co_qualname}:{frames[0].f_lineno}" if frames else "not started"
+                lines.append(f"  {task.get_name()} waits in {at}")
+        return "\n".join(lines) or "  no task waits"
+
+    def _note(self, handle: asyncio.Handle) -> None:
+        callback = handle._callback  # type: ignore[attr-defined]
+        owner = getattr(callback, "__self__", None)
+        what = owner.get_name() if isinstance(owner, SimTask) else getattr(callback, "__qualname__", "callback")
+        assert self._trace is not None
+        self._trace.update(f"{self._now!r} {what}\n".encode())
+
+    def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        whose = context.get("task") or context.get("future")
+        handle = context.get("handle")
+        process = getattr(whose, "process", None) or (handle._context.get(PROCESS) if handle is not None else None)
+        if process is None or process.alive:
+            self.complaints.append(f"{context['message']}: {context.get('exception')!r}")
+
+    def _write_to_self(self) -> None:
+        """Nothing waits in a selector."""
+
+    def _process_events(self, event_list: Any) -> None:
+        """There are none."""

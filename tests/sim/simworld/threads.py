@@ -1,0 +1,60 @@
+"""The twin of the worker threads: a job runs inline, whole, now or at a seeded later step of the loop."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from domicile.node.workers import Job
+from simworld.disk import SimDisk
+from simworld.loop import SimFuture, SimLoop
+from simworld.process import dead
+
+T = TypeVar("T")
+
+
+class SimWorkers:
+    """A `domicile.node.workers.Workers`. What a slow disk cost a job is added before its result arrives."""
+
+    def __init__(self, loop: SimLoop, rng: random.Random, disk: SimDisk, *, lag_secs: float = 0.002) -> None:
+        self._loop = loop
+        self._rng = rng
+        self._disk = disk
+        self._lag_secs = lag_secs
+
+    def start(self, job: Job[Any], *, quick: bool) -> None:
+        if quick and self._rng.random() < 0.7:
+            self._work(job)
+        else:
+            self._loop.call_later(self._lag(), self._work, job)
+
+    async def finish(self, job: Job[T]) -> T:
+        if not job.finished:
+            done = self._loop.create_future()
+            job.when_done(lambda _: self._deliver(done))
+            await done
+        return job.result()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        job = Job(work)
+        self.start(job, quick=False)
+        return await self.finish(job)
+
+    def close(self) -> None:
+        """There are no threads."""
+
+    def _work(self, job: Job[Any]) -> None:
+        if not dead():
+            job.run()
+
+    def _deliver(self, done: SimFuture) -> None:
+        self._loop.call_later(self._lag() + self._disk.take_debt(), _resolve, done)
+
+    def _lag(self) -> float:
+        return self._rng.random() * self._lag_secs
+
+
+def _resolve(done: SimFuture) -> None:
+    if not done.done():
+        done.set_result(None)

@@ -1,0 +1,329 @@
+"""One seeded run: a node in the world, clients that use it, faults that come as planned, and the judgement at the end.
+
+First safety under faults; then, from `calm_at` on, nothing goes wrong any more and every client's next call must be
+answered within bounded virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from domicile.node.values import Front
+from domicile.placement.records import ObjectKey
+from simworld.blobs import SimBlobs
+from simworld.checker import Violation, check
+from simworld.client import Client, ConnectionLost, NotReached
+from simworld.clock import SimClock
+from simworld.disk import SimDisk
+from simworld.history import History
+from simworld.loop import SimFuture, SimLoop, SimulationError
+from simworld.plan import Fault, Plan, draw
+from simworld.process import Process
+from simworld.store import SimStore
+from simworld.threads import SimWorkers
+from simworld.vfs import SimVfs
+from simworld.weather import CALM
+
+T = TypeVar("T")
+
+PROJECT = "acme"
+START_AGAIN_SECS = 0.3
+SETTLE_SECS = 90.0
+OWED_SECS = 60.0
+CLIENTS = 3
+WISHES = 30
+
+
+class NodeHandle(Protocol):
+    """A started node."""
+
+    @property
+    def front(self) -> Front: ...
+
+    async def stop(self) -> None:
+        """End in good order, as on SIGTERM."""
+        ...
+
+
+StartNode = Callable[["World"], Awaitable[NodeHandle]]
+Judge = Callable[["World"], list[Violation]]
+
+
+@dataclass
+class Options:
+    """What a run is made of."""
+
+    start_node: StartNode
+    judges: tuple[Judge, ...] = ()
+    secs: float = 60.0
+    objects: int = 2
+    traced: bool = False
+    plan: Plan | None = None
+
+
+@dataclass
+class Report:
+    """What came of a run."""
+
+    seed: int
+    plan: Plan
+    violations: list[Violation]
+    history: History
+    digest: str
+    answered: int
+    steps: int
+    notes: list[str] = field(default_factory=list)
+
+
+class World:
+    """Everything outside the node, and the node while it runs. Build, `run`, read the report."""
+
+    def __init__(self, seed: int, options: Options) -> None:
+        self.seed = seed
+        self.options = options
+        self.plan = options.plan or draw(seed, options.secs)
+        self.loop = SimLoop(seed, traced=options.traced)
+        self.clock = SimClock(self.loop, skew_ms=self.rng("skew").randint(-5000, 5000))
+        self.disk = SimDisk(self.rng("disk"))
+        self.vfs = SimVfs(self.disk, self.rng("sqlite"), lambda: self.clock.wall_ms() / 1000)
+        self.blobs = SimBlobs(self.loop, self.rng("blobs"))
+        self.store = SimStore(self.loop, self.rng("store"))
+        self.workers = SimWorkers(self.loop, self.rng("workers"), self.disk)
+        self.history = History()
+        self.process: Process | None = None
+        self.node: NodeHandle | None = None
+        self.starts = 0
+        self.notes: list[str] = []
+        self._net = self.rng("net")
+        self._asked: dict[SimFuture, None] = {}
+        self._want_node = True
+
+    def rng(self, what: str) -> random.Random:
+        """A stream of randomness of its own for each use, so that one more draw here changes nothing there."""
+        return random.Random(f"{what}/{self.seed}")
+
+    def run(self) -> Report:
+        """The whole run. What ends it early (a deadlock, a stuck client) is a violation like any other."""
+        violations: list[Violation] = []
+        collecting = gc.isenabled()
+        gc.disable()  # finalizers run when references go, not when an unrelated allocation triggers a collection
+        try:
+            self.loop.secs_max = self.plan.calm_at + SETTLE_SECS + 1000
+            violations += self.loop.run(self._main())
+        except SimulationError as error:
+            violations.append(Violation("stuck", "world", str(error)))
+        finally:
+            violations += check(self.history)
+            for judge in self.options.judges:
+                violations += judge(self)
+            violations += [Violation("unhandled", "node", complaint) for complaint in self.loop.complaints]
+            digest = self.loop.digest() if self.options.traced else ""
+            self._end()
+            if collecting:
+                gc.enable()
+        answered = self.history.answered()
+        return Report(
+            self.seed, self.plan, violations, self.history, digest, answered, self.loop.steps, list(self.notes)
+        )
+
+    # the node
+
+    def start(self) -> None:
+        """Start the node's process; it is up when `node` is set."""
+        self.starts += 1
+        self.process = Process(self.loop, f"node-{self.starts}")
+        self.disk.make_dir("/data")
+        self.process.spawn(self._boot(self.process))
+
+    def crash(self, *, power: bool = False) -> None:
+        """The process is gone now, or the machine with it; it is started again after a moment."""
+        if self.process is None:
+            return
+        self.note("power" if power else "kill")
+        self.process.kill()
+        self.process = self.node = None
+        self.disk.crash(power=power)
+        asked, self._asked = self._asked, {}
+        for answer in asked:
+            self.loop.in_world(self.loop.call_later, self._latency(), _give, answer, ConnectionLost("reset"))
+        self.loop.in_world(self.loop.call_later, START_AGAIN_SECS, self._start_again)
+
+    async def ask(self, make: Callable[[Front], Awaitable[T]]) -> T:
+        """Send a request to the node and wait for its answer; a lost client stops nothing that began."""
+        await asyncio.sleep(self._latency())
+        process, node = self.process, self.node
+        if process is None or node is None:
+            raise NotReached
+        answer = self.loop.create_future()
+        self._asked[answer] = None
+        process.spawn(self._serve(make(node.front), answer))
+        result: T = await answer
+        return result
+
+    def note(self, text: str) -> None:
+        """One line of the run's log."""
+        self.notes.append(f"{self.loop.time():.4f} {text}")
+
+    async def _boot(self, process: Process) -> None:
+        try:
+            node = await self.options.start_node(self)
+        except Exception as error:  # noqa: BLE001 - a node that cannot start exits; its supervisor tries again
+            self.note(f"start failed: {error!r}")
+            self.loop.in_world(self.loop.call_soon, self._fell, process)
+            return
+        if process.alive:
+            self.node = node
+            self.note("up")
+
+    def _fell(self, process: Process) -> None:
+        if self.process is process:
+            self.crash()
+
+    def _start_again(self) -> None:
+        if self.process is None and self._want_node:
+            self.start()
+
+    async def _serve(self, work: Awaitable[Any], answer: SimFuture) -> None:
+        result: object
+        try:
+            result = await work
+        except Exception as error:  # noqa: BLE001 - the error is the answer
+            result = error
+        self.loop.in_world(self.loop.call_later, self._latency(), self._answer, answer, result)
+
+    def _answer(self, answer: SimFuture, result: object) -> None:
+        self._asked.pop(answer, None)
+        _give(answer, result)
+
+    def _latency(self) -> float:
+        return 0.0005 + self._net.expovariate(1.0) * 0.001
+
+    # the run
+
+    async def _main(self) -> list[Violation]:
+        self.blobs.weather.odds, self.store.weather.odds = self.plan.blobs, self.plan.store
+        for fault in self.plan.faults:
+            self.loop.call_later(fault.at, self._strike, fault)
+        self.start()
+        keys = [ObjectKey(PROJECT, "Ledger", f"object-{n}") for n in range(self.options.objects)]
+        names = [f"client-{n}" for n in range(CLIENTS)]
+        clients = [Client(name, self, self.loop, self.history, self.rng(name)) for name in names]
+        busy = [self.loop.create_task(self._use(client, keys)) for client in clients]
+        await asyncio.sleep(self.plan.calm_at)
+        self._calm()
+        await asyncio.sleep(SETTLE_SECS)
+        await self._all(busy)
+        return await self._progress(clients, keys)
+
+    async def _use(self, client: Client, keys: list[ObjectKey]) -> None:
+        rng = self.rng(f"use/{client.name}")
+        client.habits.think_secs = rng.choice([0.01, 0.3, 1.5])
+        for _ in range(WISHES):
+            await client.think()
+            if self.loop.time() > self.plan.calm_at:
+                return
+            key = rng.choice(keys)
+            await client.perform(key, client.wish(key))
+
+    async def _progress(self, clients: list[Client], keys: list[ObjectKey]) -> list[Violation]:
+        """Nothing goes wrong any more: what is asked now must be answered."""
+        stuck = []
+        for key in keys:
+            for client in clients:
+                for op in ("append", "read"):
+                    wish = client.wish(key, op)
+                    work = self.loop.create_task(client.perform(key, wish, OWED_SECS))
+                    await asyncio.wait([work], timeout=OWED_SECS + 30)
+                    if wish.outcome not in ("answered",):
+                        codes = [attempt.code or attempt.outcome for attempt in wish.attempts][-3:]
+                        stuck.append(Violation("no-progress", str(key), f"{op} of {client.name}: {codes}"))
+        return stuck
+
+    async def _all(self, tasks: list[Any]) -> None:
+        for task in tasks:
+            await task
+
+    def _strike(self, fault: Fault) -> None:
+        if fault.kind in ("kill", "power"):
+            self.crash(power=fault.kind == "power")
+        elif fault.kind in ("kill-at-op", "power-at-op"):
+            self._crash_at_op(self.disk.ops + fault.op, power=fault.kind == "power-at-op")
+        elif fault.kind == "stop" and (process := self.process) is not None:
+            self.note(f"stop for {fault.secs:.1f}")
+            process.stop()
+            self.loop.call_later(fault.secs, self._go_on, process)
+        elif fault.kind == "blobs-out":
+            self.blobs.weather.outages.append((fault.at, fault.at + fault.secs))
+        elif fault.kind == "store-out":
+            self.store.weather.outages.append((fault.at, fault.at + fault.secs))
+        elif fault.kind == "disk-full":
+            self.disk.faults.capacity = self.disk.used
+            self.loop.call_later(fault.secs, self._disk_well)
+        elif fault.kind == "disk-slow":
+            self.disk.faults.slow_secs = 0.05
+            self.loop.call_later(fault.secs, self._disk_well)
+
+    def _crash_at_op(self, op: int, *, power: bool) -> None:
+        def strike(ops: int) -> None:
+            if ops >= op:
+                self.disk.on_op = None
+                self.loop.in_world(self._crash_now, power)
+
+        self.disk.on_op = strike
+
+    def _crash_now(self, power: bool) -> None:
+        self.crash(power=power)
+
+    def _go_on(self, process: Process) -> None:
+        if process.alive:
+            process.resume()
+
+    def _disk_well(self) -> None:
+        self.disk.faults.capacity, self.disk.faults.slow_secs = None, 0.0
+
+    def _calm(self) -> None:
+        self.note("calm")
+        self.blobs.weather.odds = self.store.weather.odds = CALM
+        self.blobs.weather.outages.clear()
+        self.store.weather.outages.clear()
+        self.disk.on_op = None
+        self._disk_well()
+        if self.process is not None and self.process.stopped:
+            self.process.resume()
+
+    def _end(self) -> None:
+        self._want_node = False
+        if self.process is not None:
+            self.process.alive = False
+        self.disk.crash(power=False)
+        self.process = self.node = None
+        self.loop.end()
+        self.vfs.close()
+
+
+def run_seed(seed: int, options: Options) -> Report:
+    """One run from its seed."""
+    return World(seed, options).run()
+
+
+def in_world(seed: int, main: Callable[[World], Coroutine[Any, Any, T]], start_node: StartNode) -> T:
+    """A hand-written scenario in a world without a plan: `main` drives it."""
+    world = World(seed, Options(start_node, plan=Plan((), CALM, CALM, 0.0)))
+    try:
+        return world.loop.run(main(world))
+    finally:
+        world._end()
+
+
+def _give(answer: SimFuture, result: object) -> None:
+    if answer.done():
+        return
+    if isinstance(result, Exception):
+        answer.set_exception(result)
+    else:
+        answer.set_result(result)
