@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typer._completion_shared import get_completion_script
+from typer.completion import completion_init
 
 from domicile.cli.failures import CliError, Exit
 
@@ -14,3 +15,8 @@ def script(shell: str) -> str:
     if shell not in SHELLS:
         raise CliError(f"no completion for {shell!r}", Exit.USAGE, f"there is one for {', '.join(SHELLS)}")
     return get_completion_script(prog_name="domicile", complete_var="_DOMICILE_COMPLETE", shell=shell)
+
+
+def answer() -> None:
+    """Make the application answer a shell that asks what may come next, when it is called."""
+    completion_init()

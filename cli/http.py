@@ -80,7 +80,7 @@ class Node:
     ) -> tuple[int, float, Any]:
         """(status, seconds to wait before another try, the parsed answer)."""
         connection = self._connect()
-        sent = {"Domicile-Timeout-Ms": str(int(left * 1000)), **self._headers, **headers}
+        sent = {"Domicile-Timeout-Ms": str(max(int(left * 1000), 1)), **self._headers, **headers}
         if body is not None:
             sent["Content-Type"] = "application/json"
         try:

@@ -45,8 +45,12 @@ LOCAL = "http://127.0.0.1:8080"
 def main() -> None:
     """The console script. Every error of ours ends with its own exit code and a line on what to do."""
     as_json = "--json" in sys.argv
+    if "_DOMICILE_COMPLETE" in os.environ:
+        from domicile.cli import completion as shells
+
+        shells.answer()
     try:
-        app()
+        app(prog_name="domicile")
     except CliError as error:
         Output(as_json=as_json).failure(error)
         sys.exit(error.exit_code)
@@ -192,11 +196,16 @@ def node(
 
 
 @app.command()
-def check(application: App, json: Json = False) -> None:
+def check(
+    application: App,
+    regions: Annotated[str, typer.Option("--regions", help="Known regions, a,b: pins must name one of them.")] = "",
+    json: Json = False,
+) -> None:
     """Load an app's classes and migrations and say what is wrong with them; serves nothing."""
     from domicile.cli import check as command
 
-    command.run(application, Output(as_json=json))
+    known = tuple(filter(None, (region.strip() for region in regions.split(","))))
+    command.run(application, known, Output(as_json=json))
 
 
 @app.command()

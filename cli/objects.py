@@ -44,7 +44,7 @@ def sql(
     if params is not None:
         body["params"] = parse(params, "--params")
     headers = {"Idempotency-Key": key or new_key()} if write else {}
-    at = path(project, "databases", name, "exec" if write else "query")
+    at = path(project, "databases", name, "exec" if write else "read")
     answer = node.send("POST", at, json.dumps(body), headers)
     rows = answer if isinstance(answer, list) else None
     if rows and not output.as_json:

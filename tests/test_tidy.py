@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import inspect
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,7 +58,11 @@ BANS = (
         "the randomness that is passed in",
         ("node/main.py", "sdk/client.py", "cli/"),
     ),
-    Ban(("os.environ", "os.getenv", "os.putenv"), "a setting in node/config.py", ("node/config.py", *STARTERS)),
+    Ban(
+        ("os.environ", "os.getenv", "os.putenv"),
+        "a setting in node/config.py",
+        ("node/config.py", "examples/", *STARTERS),
+    ),
     Ban(
         ("os._exit", "sys.exit", "os.kill", "os.abort"),
         "the exit that is passed in",
@@ -357,6 +362,24 @@ def test_no_dead_module() -> None:
 def import_name(path: Path) -> str:
     package, *rest = path.relative_to(ROOT).with_suffix("").parts
     return ".".join((IMPORT_NAME[package], *rest))
+
+
+def test_every_package_is_listed_for_wheels() -> None:
+    """pyproject.toml lists every folder that is a package: one that is missing works here and is not in a wheel."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    present = {
+        import_name(path.parent / "x").removesuffix(".x")
+        for path in source_files(*PACKAGES)
+        if path.name == "__init__.py"
+    }
+    assert sorted(listed) == sorted(present)
+
+
+def test_dashboard_and_alerts_name_real_metrics() -> None:
+    """deploy/ shows and watches only metrics that docs/metrics.md has."""
+    documented = set(re.findall(r"^\| `(domicile_\w+)", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
+    used = set(re.findall(r"domicile_[a-z_]+", "".join(path.read_text() for path in (ROOT / "deploy").glob("*.[jy]*"))))
+    assert {name.removesuffix("_bucket") for name in used} == documented
 
 
 def test_every_package_has_a_design_file() -> None:
