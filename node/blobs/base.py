@@ -9,6 +9,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from domicile.node.errors import BlobError
+
+
+class UnfitStoreError(BlobError):
+    """The store cannot do what single-writer safety rests on: conditional puts. Says what to do."""
+
 
 class Absent:
     """The precondition that nothing is stored under the key."""
