@@ -28,6 +28,9 @@ class Mirror:
         return self.row.due_ms if self.row else None
 
 
+NO_MIRROR = Mirror()
+
+
 @dataclass(frozen=True, slots=True)
 class Overtaken:
     """A write went by rows that are no longer so: nothing was written. The rows as they are; None is absent."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from domicile.placement import alarms
-from domicile.placement.alarms import Mirror, Overtaken
+from domicile.placement.alarms import NO_MIRROR, Mirror, Overtaken
 from domicile.placement.claims import (
     Claim,
     Claimed,
@@ -57,7 +57,7 @@ class Release:
 
     claimed: Claimed
     released: Released
-    mirror: Mirror = Mirror()
+    mirror: Mirror = NO_MIRROR
     alarm: AlarmRow | None = None
 
 
@@ -118,6 +118,7 @@ class Leases:
         """Clean releases, as many to a write as fit. For each object id the row's new version, or what overtook it.
 
         One that is overtaken holds up none of the others. One whose alarm row alone was overtaken may be sent again.
+        After StoreUnavailable earlier writes of the same call may stand: read the rows.
         """
         results: dict[str, int | Overtaken] = {}
         waiting = [(release, *self._releasing(release)) for release in releases]
