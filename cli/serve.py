@@ -1,13 +1,20 @@
-"""`domicile node`: hands this process to the supervisor, with settings that have been checked."""
+"""`domicile node`: becomes the supervisor of a node, once its settings have been checked."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
+from typing import NoReturn
 
 from domicile.cli import settings
+from domicile.node import supervisor
+
+CHILD = ("-m", "domicile.node.main")
 
 
-def run(environ: Mapping[str, str], *, once: bool) -> None:
-    """Does not return while the node runs. Raises CliError when the settings cannot be used."""
-    settings.loaded(environ)
-    raise NotImplementedError
+def run(environ: Mapping[str, str], *, once: bool) -> NoReturn:
+    """This process is the supervisor from here on. Raises CliError when the settings cannot be used."""
+    data = settings.loaded(environ).config.data
+    command = supervisor.command_line(os.path.abspath(data), [sys.executable, *CHILD], once=once)
+    os.execve(command[0], command, settings.for_node(environ))  # noqa: S606 - no shell is wanted
