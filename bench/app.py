@@ -1,6 +1,7 @@
 """The classes under load: a counter, and a counter that carries some weight."""
 
 import os
+from typing import Any
 
 from domicile import Object
 
@@ -15,10 +16,10 @@ class Counter(Object):
         self.sql.exec("INSERT INTO c VALUES (0)")
 
     def increment(self) -> int:
-        return self.sql.one("UPDATE c SET n = n + 1 RETURNING n")["n"]
+        return _count(self.sql.one("UPDATE c SET n = n + 1 RETURNING n"))
 
     def read(self) -> int:
-        return self.sql.one("SELECT n FROM c")["n"]
+        return _count(self.sql.one("SELECT n FROM c"))
 
 
 class Ballast(Object):
@@ -36,7 +37,13 @@ class Ballast(Object):
         return kib
 
     def increment(self) -> int:
-        return self.sql.one("UPDATE c SET n = n + 1 RETURNING n")["n"]
+        return _count(self.sql.one("UPDATE c SET n = n + 1 RETURNING n"))
 
     def read(self) -> int:
-        return self.sql.one("SELECT n FROM c")["n"]
+        return _count(self.sql.one("SELECT n FROM c"))
+
+
+def _count(row: dict[str, Any] | None) -> int:
+    assert row is not None  # `init` put it there
+    count: int = row["n"]
+    return count
