@@ -6,7 +6,8 @@ SHELL := /bin/bash
 
 VENV ?= .venv
 PY := $(VENV)/bin/python
-STAMP := $(VENV)/.domicile-installed
+STAMP := $(VENV)/.domicile-dev
+RUN_STAMP := $(VENV)/.domicile-run
 PACKAGES := sdk placement node workflows activities cli
 CODE := $(PACKAGES) tests $(wildcard examples bench)
 # The repository's folders are the packages (docs/decisions/0001). Tools that want to see `domicile` as one tree get
@@ -16,7 +17,7 @@ TREE := build/tree
 help:  ## say what each target does
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
-run: $(STAMP)  ## serve the auction on one node and place a bid (ONCE=1: stop after the bid)
+run: $(RUN_STAMP)  ## serve the auction on one node and place a bid (ONCE=1: stop after the bid)
 	@VENV="$(VENV)" ONCE="$(ONCE)" bash .ci/demo
 
 test: $(STAMP)  ## run the fast suite (ARGS=… goes to pytest)
@@ -46,7 +47,11 @@ soak: $(STAMP)  ## the property tests with 100 times the examples; takes a while
 setup: $(STAMP)  ## make the virtual environment, if pyproject.toml changed since it was made
 
 $(STAMP): pyproject.toml
-	@VENV="$(VENV)" bash .ci/setup
+	@VENV="$(VENV)" bash .ci/setup '.[dev]'
+	@touch $@ $(RUN_STAMP)
+
+$(RUN_STAMP): pyproject.toml
+	@VENV="$(VENV)" bash .ci/setup .
 	@touch $@
 
 .PHONY: $(TREE)
