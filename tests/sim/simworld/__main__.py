@@ -28,7 +28,9 @@ def main() -> int:
             print(explain(report))
         if report.violations:
             failed += 1
-            print(f"seed {seed}: {report.violations[0]}\n  again: python -m simworld --node {asked.node} --seeds {seed} --log")
+            print(
+                f"seed {seed}: {report.violations[0]}\n  again: python -m simworld --node {asked.node} --seeds {seed} --log"
+            )
             if failed >= FAILURES_MAX:
                 break
     secs = time.monotonic() - started

@@ -66,19 +66,20 @@ class _Ledger:
         yield from self._epochs()
 
     def _items_known(self) -> Iterator[Violation]:
-        count: dict[str, int] = {}
+        lives_of: dict[str, int] = {}
         for life in self.lives.values():
-            for item in life:
-                count[item] = count.get(item, 0) + 1
-        for item, times in count.items():
+            for item in dict.fromkeys(life):
+                lives_of[item] = lives_of.get(item, 0) + 1
+            for item in sorted({item for item in life if life.count(item) > 1}):
+                yield self._broken("twice", f"{item} stands {life.count(item)} times")
+        for item, lives in lives_of.items():
             op = self.by_item.get(item)
             if op is None:
                 yield self._broken("invented", f"{item} was shown, and nobody wrote it")
             elif not op.may_have_run:
                 yield self._broken("refused-ran", f"{item} was shown, and every try of it was refused")
-            if times > 1:
-                kind = "twice" if any(life.count(item) > 1 for life in self.lives.values()) else "lives-mixed"
-                yield self._broken(kind, f"{item} stands {times} times (key {op.key if op else None})")
+            elif lives > 1 + sum(a.outcome in ("unknown", "open") for a in op.attempts[:-1]):
+                yield self._broken("lives-mixed", f"{item} stands in {lives} lives of the object")
 
     def _own_write_last(self) -> Iterator[Violation]:
         for op in self.seen:
@@ -92,6 +93,8 @@ class _Ledger:
                     yield self._broken("miscounted", f"{op.shown.value} shown after {count} increments")
 
     def _one_order(self) -> Iterator[Violation]:
+        if len(self.lives) > 1 and not any(op.op == "delete" for op in self.operations):
+            yield self._broken("lost", f"it began anew, undeleted, with each of {sorted(self.lives)}")
         for op in self.seen:
             items = _items(op)
             if items and self.lives[items[0]][: len(items)] != items:

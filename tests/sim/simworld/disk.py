@@ -24,12 +24,13 @@ SECTOR = 512
 class Inode:
     """One file's bytes: as written, and as a power cut would leave them at the least."""
 
-    __slots__ = ("data", "dirty", "durable", "holders")
+    __slots__ = ("cut", "data", "dirty", "durable", "holders")
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
         self.durable = bytearray(data)
         self.dirty: list[tuple[int, int]] = []
+        self.cut: int | None = None
         self.holders: list[Opened] = []
 
     def write(self, data: bytes, offset: int) -> None:
@@ -45,6 +46,7 @@ class Inode:
             self.data.extend(bytes(length - size))
         else:
             del self.data[length:]
+            self.cut = min(length, size if self.cut is None else self.cut)
         self.dirty.append((min(length, size), max(length, size)))
 
     def sync(self) -> None:
@@ -54,7 +56,7 @@ class Inode:
             self.durable.extend(bytes(size - len(self.durable)))
         for start, end in self.dirty:
             self.durable[start:end] = self.data[start:end]
-        self.dirty.clear()
+        self._settle()
 
     def power_cut(self, rng: random.Random) -> None:
         """What was not synced is lost, torn by sectors, or there all the same."""
@@ -66,9 +68,19 @@ class Inode:
         elif fate < 0.9:
             self._tear(rng)
         self.durable[:] = self.data
+        self._settle()
+
+    def _settle(self) -> None:
         self.dirty.clear()
+        self.cut = None
 
     def _tear(self, rng: random.Random) -> None:
+        if self.cut is not None:
+            # A file system shortens a file in one step, before what is written behind the cut: all or nothing of it.
+            if rng.random() < 0.5:
+                self.data[:] = self.durable
+                return
+            del self.durable[self.cut :]
         old, new = len(self.durable), len(self.data)
         length = rng.choice([old, new, rng.randint(min(old, new), max(old, new))])
         torn = bytearray(self.durable[:length])
@@ -119,6 +131,7 @@ class SimDisk:
         self.faults = Faults()
         self.ops = 0
         self.on_op: Callable[[int], None] | None = None
+        self.on_crash: Callable[[], None] | None = None
 
     # what a node uses
 
@@ -264,6 +277,8 @@ class SimDisk:
         self._debt = 0.0
         if power:
             self._power_cut()
+        if self.on_crash is not None:
+            self.on_crash()
 
     def take_debt(self) -> float:
         """Seconds of slowness since this was last asked."""

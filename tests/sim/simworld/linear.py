@@ -25,6 +25,7 @@ def search(operations: Iterable[Operation]) -> bool:
 class _Search:
     def __init__(self, operations: Iterable[Operation]) -> None:
         seen = list(operations)
+        seen += _run_again(seen)
         self.states: set[State] = {()}
         for op in seen:
             if op.shown is not None:
@@ -52,7 +53,7 @@ class _Search:
             known.add((done, state))
             for i in self._next(done):
                 after = self._after(i, state)
-                if after is not None and (after != state or self._free(i)):
+                if after is not None:
                     stack.append((done | 1 << i, after))
         return False
 
@@ -100,6 +101,21 @@ class _Search:
         if op.shown is not None and op.shown.items != after:
             return None
         return after if after in self.states else None
+
+
+def _run_again(operations: list[Operation]) -> list[Operation]:
+    """A record of a key ends with the incarnation: an attempt of unknown outcome may have run in a life now gone, and
+    a later one in the next. Each life but one in which an item stands needs such an attempt."""
+    lives: dict[str, set[str]] = {}
+    for op in operations:
+        for item in op.shown.items if op.shown is not None else ():
+            lives.setdefault(item, set()).add(op.shown.items[0] if op.shown else "")
+    again = []
+    for op in operations:
+        maybe = [attempt for attempt in op.attempts if attempt.outcome in ("unknown", "open")]
+        for attempt in maybe[: len(lives.get(op.item, ())) - 1] if op.item in lives else ():
+            again.append(Operation(op.client, op.object, op.op, op.item, op.key, [attempt]))
+    return again
 
 
 def search_plainly(operations: Iterable[Operation]) -> bool:

@@ -208,4 +208,3 @@ async def _claim(world: World) -> Epoch:
             continue
         assert isinstance(written, Committed)
         return Epoch(1, written.version)
-

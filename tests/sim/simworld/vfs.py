@@ -26,28 +26,48 @@ _NONE, _SHARED, _RESERVED = (
 )
 
 
+class Mount:
+    """A disk made visible to SQLite, by another VFS after each crash: what the dead still hold reaches no live file."""
+
+    def __init__(self, disk: SimDisk, rng: random.Random, now_secs: Callable[[], float]) -> None:
+        self._disk = disk
+        self._rng = rng
+        self._now_secs = now_secs
+        self._made: list[SimVfs] = []
+        self._renew()
+        disk.on_crash = self._renew
+
+    def close(self) -> None:
+        """Take every VFS away, and give SQLite its own randomness back."""
+        apsw.set_default_vfs("unix")
+        apsw.randomness(0)
+        for vfs in self._made:
+            vfs.unregister()
+
+    def _renew(self) -> None:
+        for vfs in self._made:
+            vfs.dead = True
+        self._made.append(SimVfs(self._disk, self._rng, self._now_secs))
+        self._disk.vfs = self._made[-1].name
+        apsw.set_default_vfs(self._made[-1].name)
+        apsw.randomness(0)
+
+
 class SimVfs(apsw.VFS):
-    """Registered under a name of its own while the world lives; `close` takes it away again."""
+    """One VFS, under a name of its own."""
 
     def __init__(self, disk: SimDisk, rng: random.Random, now_secs: Callable[[], float]) -> None:
         self.name = f"simdisk-{next(_NAMES)}"
+        self.dead = False
         self._disk = disk
         self._rng = rng
         self._now_secs = now_secs
         super().__init__(name=self.name, base="unix")
-        disk.vfs = self.name
-        apsw.set_default_vfs(self.name)
-        apsw.randomness(0)
-
-    def close(self) -> None:
-        apsw.set_default_vfs("unix")
-        apsw.randomness(0)
-        self.unregister()
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> Any:
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
         flags[1] = flags[0]
-        if path is None:
+        if path is None or self.dead:
             return SimFile(self._disk, Inode(), "", scratch=True)
         inode = self._disk.find(path)
         if inode is None:
@@ -62,6 +82,8 @@ class SimVfs(apsw.VFS):
         return SimFile(self._disk, inode, path)
 
     def xDelete(self, name: str, syncdir: bool) -> None:
+        if self.dead:
+            return
         if self._disk.find(name) is None:
             raise apsw.IOError(f"no file {name}")
         _foreign(self._disk.remove, name)

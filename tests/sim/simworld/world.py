@@ -26,7 +26,7 @@ from simworld.plan import Fault, Plan, draw
 from simworld.process import Process
 from simworld.store import SimStore
 from simworld.threads import SimWorkers
-from simworld.vfs import SimVfs
+from simworld.vfs import Mount
 from simworld.weather import CALM
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class World:
         self.loop = SimLoop(seed, traced=options.traced)
         self.clock = SimClock(self.loop, skew_ms=self.rng("skew").randint(-5000, 5000))
         self.disk = SimDisk(self.rng("disk"))
-        self.vfs = SimVfs(self.disk, self.rng("sqlite"), lambda: self.clock.wall_ms() / 1000)
+        self.mount = Mount(self.disk, self.rng("sqlite"), lambda: self.clock.wall_ms() / 1000)
         self.blobs = SimBlobs(self.loop, self.rng("blobs"))
         self.store = SimStore(self.loop, self.rng("store"))
         self.workers = SimWorkers(self.loop, self.rng("workers"), self.disk)
@@ -303,7 +303,7 @@ class World:
         self.disk.crash(power=False)
         self.process = self.node = None
         self.loop.end()
-        self.vfs.close()
+        self.mount.close()
 
 
 def run_seed(seed: int, options: Options) -> Report:
