@@ -95,9 +95,13 @@ class Client(_Core):
     """The asynchronous client. Close it, or use it as `async with`. `transport` and `system` are for tests."""
 
     def __init__(
-        self, url: str = DEFAULT_URL, *, transport: httpx.AsyncBaseTransport | None = None, **core: Any
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        super().__init__(url, **core)
+        super().__init__(url, options)
         self._http = httpx.AsyncClient(transport=transport, follow_redirects=False)
 
     async def run(self, request: Request) -> Any:

@@ -16,10 +16,11 @@ from types import ModuleType
 from domicile.errors import BadApp, Problem
 
 
-def import_app(app: str, root: Path) -> ModuleType:
-    """The app's module, executed anew. `app` is a path of a `.py` file or a package, or a dotted name under `root`.
+def import_app(app: str, root: Path) -> tuple[ModuleType, str]:
+    """The app's module, executed anew, and its name as the app's author knows it.
 
-    The directory the app is imported from stays on `sys.path` when it worked, for imports made later. Raises BadApp.
+    `app` is the path of a `.py` file or of a package's folder, or a dotted name; both are looked up under `root`. The
+    directory the app is imported from stays on `sys.path` when it worked, for imports made later. Raises BadApp.
     """
     name, folder, file = _locate(app, root)
     with _all_or_nothing(folder, app):
@@ -27,9 +28,9 @@ def import_app(app: str, root: Path) -> ModuleType:
             sys.path.insert(0, str(folder))
         importlib.invalidate_caches()
         if file is not None and _taken(name, file):
-            return _execute(f"{name}_{zlib.crc32(str(file).encode()):08x}", file)
+            return _execute(f"{name}_{zlib.crc32(str(file).encode()):08x}", file), name
         sys.modules.pop(name, None)
-        return importlib.import_module(name)
+        return importlib.import_module(name), name
 
 
 def class_lines(file: str) -> dict[str, list[int]]:

@@ -63,11 +63,11 @@ def load(app: str, *, script: str | None = None, root: str | Path = ".") -> Regi
     Served are the public subclasses of `Object` that the module defines or imports, and the platform's own. Paths and
     dotted names are looked up under `root`. Raises BadApp with every problem found.
     """
-    module = import_app(app, Path(root))
+    module, name = import_app(app, Path(root))
     problems: list[Problem] = []
     classes = {spec.name: spec for spec in _classes(module, problems)}
     crons = tuple(_crons(module, problems))
-    script = script or module.__name__
+    script = script or name
     if not SCRIPT_RE.fullmatch(script):
         problems.append(Problem(_file(module), 0, "", f"{script!r} is no script id: [A-Za-z0-9_.-]{{1,100}}"))
     if problems:

@@ -177,13 +177,14 @@ def _lost(request: Request, lost: Lost) -> DomicileError:
     where = f"{request.method} {request.path}: {lost.why}"
     if lost.sent and request.may_write:
         return OutcomeUnknown(where, key=request.key)
-    error = NotServing(where)
+    error: DomicileError = NotServing(where)
     error.outcome = "unknown" if lost.sent else "not_run"
     error.retry_after = None
     return error
 
 
 def _refusal(request: Request, reply: Reply) -> DomicileError:
+    error: DomicileError
     header = _seconds(reply.headers.get("retry-after"))
     try:
         problem = msgspec.json.decode(reply.body)
@@ -191,14 +192,14 @@ def _refusal(request: Request, reply: Reply) -> DomicileError:
         problem = None
     if isinstance(problem, dict) and "code" in problem:
         # The document has fractions of a second, the header whole ones, and either may be missing.
-        told = error_of(problem)
+        error = error_of(problem)
         if "retry_after" not in problem:
-            told.retry_after = header
-        return told
+            error.retry_after = header
+        return error
     # Not the node's own words: something between it and us has answered.
     text = f"{request.method} {request.path}: HTTP {reply.status} without a problem document"
     if reply.status == 429:
-        error: DomicileError = Overloaded(text)
+        error = Overloaded(text)
     elif reply.status in (502, 503, 504):
         error = _lost(request, Lost(f"HTTP {reply.status} without a problem document", sent=True))
     else:
