@@ -61,7 +61,7 @@ BANS = (
     Ban(
         ("os.environ", "os.getenv", "os.putenv"),
         "a setting in node/config.py",
-        ("node/config.py", "examples/", *STARTERS),
+        ("node/config.py", "node/sqlite_setup.py", "examples/", *STARTERS),
     ),
     Ban(
         ("os._exit", "sys.exit", "os.kill", "os.abort"),
@@ -384,6 +384,21 @@ def test_every_package_is_listed_for_wheels() -> None:
         if path.name == "__init__.py"
     }
     assert sorted(listed) == sorted(present)
+
+
+def test_every_dependency_is_used() -> None:
+    """What is installed for everybody is imported by the product."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {re.split(r"[<>=\[]", line)[0].replace("-", "_") for line in project["dependencies"]}
+    imported = set()
+    for path in source_files(*PACKAGES):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Import):
+                imported |= {name.name.split(".")[0] for name in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.split(".")[0])
+    assert wanted - {"grpcio", "temporalio"} <= imported
+    assert not {"grpcio", "temporalio"} - wanted
 
 
 def test_every_package_has_a_design_file() -> None:
