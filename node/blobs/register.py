@@ -55,7 +55,8 @@ def blank(data: bytes, sequence: int) -> bytes:
 def read(fd: int, where: str) -> Value | None:
     """The value; None in a file that a crash left before its first value was whole. Raises Corrupt, naming `where`."""
     head = os.pread(fd, _HEAD_BYTES, 0)
-    found = _newest(fd, _capacity(head)) if head.startswith(_MAGIC) else None
+    whole = head.startswith(_MAGIC) and os.fstat(fd).st_size == _HEAD_BYTES + 2 * _capacity(head)
+    found = _newest(fd, _capacity(head)) if whole else None
     marked = _marked(head)
     if marked > (found.sequence if found else 0):
         raise Corrupt(f"{where}: value {marked} was stored and no longer has its checksum")
@@ -110,8 +111,7 @@ def _slot_check(sequence: int, data: bytes) -> bytes:
 
 
 def _capacity(head: bytes) -> int:
-    (capacity,) = _WORD.unpack_from(head, len(_MAGIC))
-    return int(capacity)
+    return int.from_bytes(head[len(_MAGIC) : len(_MAGIC) + 8], "little")
 
 
 def _marked(head: bytes) -> int:

@@ -32,6 +32,7 @@ T = TypeVar("T")
 CONNECT_SECS = 3.0
 READ_SECS = 10.0
 CONNECTIONS = 64
+PAGE_KEYS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class S3Config:
     access_key: str | None = None
     secret_key: str | None = None
     read_secs: float = READ_SECS
+    page_keys: int = PAGE_KEYS
 
 
 class S3Blobs:
@@ -54,6 +56,7 @@ class S3Blobs:
         self._client = client
         self._bucket = config.bucket
         self._prefix = config.prefix
+        self._page_keys = config.page_keys
         self._retries = retries
         self._stack = stack
 
@@ -96,7 +99,7 @@ class S3Blobs:
         await self._again(key, lambda: self._client.delete_object(Bucket=self._bucket, Key=self._prefix + key))
 
     async def list(self, prefix: str) -> AsyncIterator[Listed]:
-        """Not a snapshot: each page of 1,000 keys is as the store is when it is asked."""
+        """Not a snapshot: each page is as the store is when it is asked."""
         after = ""
         while True:
             page = await self._again(prefix, partial(self._page, prefix, after))
@@ -126,7 +129,9 @@ class S3Blobs:
             Body=data,
             **condition,
         )
-        return str(stored["ETag"])
+        if not (tag := stored.get("ETag")):
+            raise BlobUnavailable(f"{key}: the store answered without an ETag", maybe=True)
+        return str(tag)
 
     async def _put_if(self, key: str, data: bytes, condition: str | Absent) -> str:
         """One conditional put, sent once; asks to be tried again only where nothing can have been stored."""
@@ -148,7 +153,7 @@ class S3Blobs:
 
     async def _page(self, prefix: str, after: str) -> Any:
         return await self._client.list_objects_v2(
-            Bucket=self._bucket, Prefix=self._prefix + prefix, StartAfter=after, MaxKeys=1000
+            Bucket=self._bucket, Prefix=self._prefix + prefix, StartAfter=after, MaxKeys=self._page_keys
         )
 
     async def _again(self, key: str, send: Callable[[], Awaitable[T]]) -> T:
