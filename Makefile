@@ -40,9 +40,11 @@ fix: $(STAMP)  ## let ruff repair and format what it can
 bench: $(STAMP)  ## measure this machine, with peers where they are installed (bench/README.md)
 	@$(PY) -m bench $(ARGS)
 
-soak: $(STAMP)  ## the property tests with 100 times the examples; takes a while
-	@echo "== the suite with the hypothesis profile 'soak'"
-	@$(PY) -m pytest --hypothesis-profile=soak --timeout=7200 $(ARGS)
+SEEDS ?= 20000
+soak: $(STAMP)  ## many more seeds and examples (SEEDS=20000); takes hours
+	@echo "== simulation with $(SEEDS) seeds, then the suite with the hypothesis profile 'soak'"
+	@DOMICILE_SIM_SEEDS=$(SEEDS) $(PY) -m pytest tests/sim --timeout=36000
+	@$(PY) -m pytest --hypothesis-profile=soak --timeout=36000 $(ARGS)
 
 setup: $(STAMP)  ## make the virtual environment, if pyproject.toml changed since it was made
 
