@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from typer._completion_classes import completion_init
 from typer._completion_shared import get_completion_script
-from typer.completion import completion_init
 
 from domicile.cli.failures import CliError, Exit
 
