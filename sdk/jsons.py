@@ -14,6 +14,8 @@ import msgspec
 
 from domicile.errors import BadRequest
 
+_encode = msgspec.json.Encoder().encode
+
 
 class Unencodable(ValueError):
     """The value cannot be written as JSON; the text says why."""
@@ -22,7 +24,7 @@ class Unencodable(ValueError):
 def encode(value: Any) -> bytes:
     """JSON text of what msgspec can carry. Raises Unencodable."""
     try:
-        text = msgspec.json.encode(value)
+        text = _encode(value)
         # msgspec writes NaN and infinity as null, which would be another value at the other end. Only a text with
         # a null can hide one, so only then is the value searched.
         if b"null" in text and (found := _not_finite(msgspec.to_builtins(value), "$")):

@@ -1,5 +1,6 @@
 """Cron expressions against a matcher that knows nothing of skipping."""
 
+from calendar import monthrange
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -42,13 +43,16 @@ def values(low, high):
 @given(
     minute=values(0, 59),
     hour=values(0, 23),
-    day=values(1, 28),
+    day=values(1, 31),
     month=values(1, 12),
     weekday=values(0, 6),
     after=st.integers(0, at(2100, 1, 1)),
 )
 def test_next_is_the_first_minute_that_fits(minute, hour, day, month, weekday, after):
-    """The next occurrence fits every field, is later than the moment given, and no earlier day or minute fits."""
+    """The next occurrence fits every field, is later than the moment given, and nothing before it fits.
+
+    An expression whose day no month in it has is refused.
+    """
     fields = (minute, hour, day, month, weekday)
     either = not day[0].startswith("*") and not weekday[0].startswith("*")
 
@@ -59,7 +63,12 @@ def test_next_is_the_first_minute_that_fits(minute, hour, day, month, weekday, a
     def fits(moment):
         return day_fits(moment) and moment.hour in hour[1] and moment.minute in minute[1]
 
-    found = Crontab.parse(" ".join(text for text, _ in fields)).next_ms(after)
+    text = " ".join(text for text, _ in fields)
+    if not either and not any(number <= monthrange(2024, m)[1] for number in day[1] for m in month[1]):
+        with pytest.raises(BadArguments):
+            Crontab.parse(text)
+        return
+    found = Crontab.parse(text).next_ms(after)
 
     moment = datetime.fromtimestamp(found / 1000, UTC)
     assert found > after
