@@ -35,6 +35,10 @@ class Disk(Protocol):
         """Create or overwrite in place."""
         ...
 
+    def write_at(self, path: str, offset: int, data: bytes) -> None:
+        """Write into an existing or new file, which grows as needed. Never the base of an open database."""
+        ...
+
     def replace(self, path: str, data: bytes, *, sync: bool) -> None:
         """Write beside and rename: the old or the new content, never a mixture."""
         ...
@@ -90,6 +94,15 @@ class SystemDisk:
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
+
+    def write_at(self, path: str, offset: int, data: bytes) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            while data:
+                written = os.pwrite(fd, data, offset)
+                data, offset = data[written:], offset + written
+        finally:
+            os.close(fd)
 
     def replace(self, path: str, data: bytes, *, sync: bool) -> None:
         beside = path + ".new"

@@ -106,8 +106,8 @@ class Job(Generic[T]):
 class Workers(Protocol):
     """What the node needs of its threads; the simulation runs jobs inline."""
 
-    def start(self, work: Callable[[], T], *, quick: bool) -> Job[T]:
-        """Begin `work`; with `quick` the caller's thread waits a moment for it, so it is often finished on return."""
+    def start(self, job: Job[Any], *, quick: bool) -> None:
+        """Begin `job`; with `quick` the caller's thread waits a moment for it, so it is often finished on return."""
         ...
 
     async def finish(self, job: Job[T]) -> T:
@@ -132,8 +132,7 @@ class ThreadWorkers:
         self._threads = 0
         self._busy = 0
 
-    def start(self, work: Callable[[], T], *, quick: bool = False) -> Job[T]:
-        job = Job(work)
+    def start(self, job: Job[Any], *, quick: bool) -> None:
         with self._lock:
             self._busy += 1
             if self._busy > self._threads and self._threads < self._max:
@@ -141,7 +140,6 @@ class ThreadWorkers:
         self._jobs.put(job)
         if quick:
             job.wait(PATIENCE_SECS)
-        return job
 
     async def finish(self, job: Job[T]) -> T:
         if not job.finished:
@@ -151,7 +149,9 @@ class ThreadWorkers:
         return job.result()
 
     async def run(self, work: Callable[[], T]) -> T:
-        return await self.finish(self.start(work))
+        job = Job(work)
+        self.start(job, quick=False)
+        return await self.finish(job)
 
     def close(self) -> None:
         """Threads end when their present job does; they are daemons, a stuck one does not hold the process."""

@@ -1,0 +1,152 @@
+"""Waking an object here: claim, lay, open (PROTOCOLS sections 4 and 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+from collections.abc import Callable
+
+from domicile.classes import ClassSpec
+from domicile.errors import DomicileError, Moving, NoSuchObject, NotHome, NotServing
+from domicile.node.engine import open_engine
+from domicile.node.errors import NodeError
+from domicile.node.host import Host
+from domicile.node.own_copy import Files
+from domicile.node.residency import Residency
+from domicile.node.takeover import lay
+from domicile.placement.admission import Admission
+from domicile.placement.claims import Claim, Claimed, Lost, Registration, SeenLease
+from domicile.placement.gates import Decision, Gates
+from domicile.placement.projects import Projects
+from domicile.placement.records import Birth, Deleted, Forwarded, MovingTo, ObjectKey, Released
+from domicile.placement.store import StoreUnavailable
+from domicile.registry import Registry
+
+CLAIMS_MAX = 6
+
+
+class Activation:
+    """Makes residencies. `registration` gives this node's, None while it is not registered."""
+
+    def __init__(
+        self,
+        host: Host,
+        registry: Registry,
+        projects: Projects,
+        gates: Gates,
+        admission: Callable[[], Admission],
+        registration: Callable[[], Registration | None],
+    ) -> None:
+        self._host = host
+        self._registry = registry
+        self._projects = projects
+        self._gates = gates
+        self._admission = admission
+        self._registration = registration
+        self._at_once = asyncio.Semaphore(host.config.object_activations)
+        self._registered: set[tuple[str, str]] = set()
+        self.first_use_creates = False
+
+    async def activate(self, key: ObjectKey, seen: SeenLease | None, *, create: bool) -> Residency:
+        """The awake object. Raises errors of `domicile.errors`: what of the store or the files stands in the way."""
+        began = self._host.clock.monotonic()
+        spec = self._registry.find(key.cls)
+        async with self._at_once:
+            try:
+                await self._admit(key, spec)
+                claimed = await self._claim(key, seen, create=create)
+                residency = await self._open(key, spec, claimed)
+            except StoreUnavailable as error:
+                raise NotServing(f"the placement store does not answer: {error}") from error
+            except (NodeError, OSError) as error:
+                self._host.log.error("activation.failed", object=str(key), id=key.id, error=str(error))
+                raise NotServing(f"the object cannot be laid: {error}") from error
+        self._host.telemetry.activation_seconds.observe(self._host.clock.monotonic() - began)
+        return residency
+
+    async def _admit(self, key: ObjectKey, spec: ClassSpec) -> None:
+        """The project is known and the class registered in it: what makes births here allowed (section 4)."""
+        if (key.scope, key.cls) in self._registered:
+            return
+        if self.first_use_creates:
+            await self._projects.ensure(key.scope)
+        else:
+            await self._projects.get(key.scope)
+        await self._projects.register_class(key.scope, key.cls, spec.placement.name if spec.placement else None)
+        self._registered.add((key.scope, key.cls))
+
+    async def _claim(self, key: ObjectKey, seen: SeenLease | None, *, create: bool) -> Claimed:
+        if not create:
+            seen = seen or await self._host.leases.read(key.id)
+            if not _exists(seen):
+                raise NoSuchObject(f"there is no object {key}")
+        gate = await self._gates.read(key) if self._gates.seen(key).gate is None else self._gates.seen(key)
+        for _ in range(CLAIMS_MAX):
+            self._admission().check()
+            outcome = await self._try_claim(key, seen, gate)
+            if isinstance(outcome, Claimed):
+                self._host.telemetry.claims.of("won").add()
+                return outcome
+            self._host.telemetry.claims.of("lost").add()
+            self._refused(key, outcome)
+            if not create and not _exists(outcome.lease):
+                raise NoSuchObject(f"there is no object {key}")
+            seen, gate = outcome.lease, outcome.gate
+        raise NotServing(f"{key}: its lease keeps changing hands")
+
+    async def _try_claim(self, key: ObjectKey, seen: SeenLease | None, gate: Decision) -> Claimed | Lost:
+        """One claim; a lost answer is settled by reading, or by claiming again on the same rows."""
+        registration = self._registration()
+        if registration is None:
+            raise NotServing("this node is not registered")
+        born = Birth((), self._host.config.object_quorum)
+        claim = Claim(key, registration, seen, gate, born, self._host.clock.wall_ms())
+        try:
+            return await self._host.leases.claim(claim)
+        except StoreUnavailable as error:
+            if not error.maybe:
+                raise
+        settled = await self._host.leases.settle(claim)
+        return settled if settled is not None else await self._host.leases.claim(claim)
+
+    def _refused(self, key: ObjectKey, lost: Lost) -> None:
+        """What a lost claim means for the caller, if it is not worth another try."""
+        if not lost.registered:
+            raise NotServing("this node lost its registration")
+        if lost.gate.gate is not None and not lost.gate.open:
+            raise Moving()
+        if lost.gate.gate is None:
+            raise NotServing(f"the project {key.scope} has no gate here")
+        if lost.holder is not None:
+            raise NotHome(f"{key} has its home on node {lost.holder}", node=lost.holder)
+        if lost.lease is not None and isinstance(lost.lease.row.state, MovingTo):
+            raise Moving("the object is moving")
+        if lost.lease is not None and isinstance(lost.lease.row.state, Forwarded):
+            raise NotHome(f"{key} lives in region {lost.lease.row.state.region}")
+
+    async def _open(self, key: ObjectKey, spec: ClassSpec, claimed: Claimed) -> Residency:
+        host = self._host
+        files = Files(os.path.join(host.objects_dir, key.id[:2], key.id))
+        self._host.failpoints.hit("activation.after-claim")
+        laid = await lay(host, key, claimed, files)
+        self._host.failpoints.hit("activation.after-lay")
+        engine = await host.workers.run(lambda: open_engine(host, key, spec, files, laid.position))
+        host.telemetry.activations.of(laid.source).add()
+        if laid.source in ("own", "store"):
+            host.telemetry.takeovers.of(laid.source).add()
+        claimed = dataclasses.replace(claimed, incarnation=laid.position.incarnation)
+        residency = Residency(host, key, spec, claimed, laid, engine)
+        residency.due.start()
+        return residency
+
+
+def _exists(seen: SeenLease | None) -> bool:
+    """Whether an object is there, as far as its row can tell."""
+    if seen is None:
+        return False
+    state = seen.row.state
+    return not isinstance(state, Deleted) and not (isinstance(state, Released) and state.tag is None)
+
+
+__all__ = ["Activation", "DomicileError"]

@@ -1,0 +1,78 @@
+"""THE PATH of a call (PROTOCOLS section 6): route, enter, mailbox, transaction, ticket, answer.
+
+Everything that branches over outcomes is here; the stages it names do one thing each and hand on values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from domicile.errors import CallCycle, ChainTooDeep, DomicileError, NotServing, OutcomeUnknown, StaleIncarnation
+from domicile.node.errors import Ended, NodeError
+from domicile.node.residency import Ran, Residency
+from domicile.node.residents import Residents
+from domicile.node.values import Answer, Call
+from domicile.placement.admission import Admission
+
+CHAIN_MAX = 32
+RESOLUTIONS_MAX = 3
+
+
+class CallPath:
+    """Runs calls to objects whose home is, or can be, here."""
+
+    def __init__(self, residents: Residents, admission: Callable[[], Admission], ack_gate_secs: float) -> None:
+        self._residents = residents
+        self._admission = admission
+        self._gate_secs = ack_gate_secs
+
+    async def call(self, call: Call) -> Answer:
+        """Raises errors of `domicile.errors` only; each says whether the call ran."""
+        refuse_cycles(call)
+        self._admission().check()
+        for _ in range(RESOLUTIONS_MAX):
+            residency = await self._residents.enter(call.key)
+            if call.if_match is not None and call.if_match != residency.incarnation:
+                raise StaleIncarnation(f"the object is in incarnation {residency.incarnation}")
+            try:
+                ran = await residency.perform(call)
+            except Ended:
+                continue  # it never had its turn: resolve anew
+            await self._landed(residency, ran)
+            if ran.error is not None:
+                raise ran.error
+            assert ran.answer is not None
+            return Answer(ran.answer, residency.epoch)
+        raise NotServing("the object changed its home three times while this call looked for it")
+
+    async def _landed(self, residency: Residency, ran: Ran) -> None:
+        """The gate: return when the answer may leave. A write that landed is true at any time; a read is not."""
+        flights = residency.flights
+        if not flights.has_landed(ran.mark):
+            try:
+                landed = await flights.wait(ran.mark, residency.now() + self._gate_secs)
+            except NodeError as error:
+                raise _unlanded(ran, str(error)) from error
+            if not landed:
+                raise _unlanded(ran, f"not durable within {self._gate_secs:g} s; it keeps shipping")
+        if ran.alarm is not None and not await ran.alarm:
+            raise _unlanded(ran, "the alarm it set is not mirrored yet")
+        if not ran.wrote:
+            self._admission().check()
+
+
+def refuse_cycles(call: Call) -> None:
+    """Raises CallCycle, ChainTooDeep."""
+    chain = [str(key) for key in call.chain]
+    if call.key in call.chain:
+        raise CallCycle(" → ".join([*chain, str(call.key)]), chain=chain)
+    if len(call.chain) >= CHAIN_MAX:
+        raise ChainTooDeep(f"a chain of calls may be {CHAIN_MAX} deep", chain=chain)
+
+
+def _unlanded(ran: Ran, why: str) -> DomicileError:
+    if ran.wrote:
+        return OutcomeUnknown(why)
+    error = NotServing(f"the state this answer saw is {why}")
+    error.outcome = "ran"
+    return error

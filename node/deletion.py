@@ -1,0 +1,115 @@
+"""Deleting an object: one conditional write is the moment, everything after it is tidying (PROTOCOLS section 4)."""
+
+from __future__ import annotations
+
+from domicile.errors import NoSuchObject, NotServing, OutcomeUnknown, StaleIncarnation
+from domicile.node import manifest as manifests
+from domicile.node import register
+from domicile.node.errors import Ended, NodeError
+from domicile.node.host import Host
+from domicile.node.manifest import Manifest, Stamp
+from domicile.node.register import Conflict, Tag
+from domicile.node.residency import Residency
+from domicile.node.residents import Residents
+from domicile.placement.claims import SeenLease
+from domicile.placement.leases import Gone, Overtaken
+from domicile.placement.records import Deleted, Epoch, Incarnation, ObjectKey, next_incarnation
+from domicile.placement.store import StoreUnavailable
+
+TRIES_MAX = 3
+TOMBSTONE_TRIES = 5
+
+
+class Deletion:
+    """Deletes objects whose home is, or can be, here."""
+
+    def __init__(self, host: Host, residents: Residents) -> None:
+        self._host = host
+        self._residents = residents
+
+    async def delete(self, key: ObjectKey, if_match: Incarnation | None, idempotency_key: str | None) -> Epoch:
+        """Gives the tombstone's epoch: the incarnation of the next life.
+
+        A late repeat under the same idempotency key gives it again. Raises NoSuchObject, StaleIncarnation,
+        OutcomeUnknown, NotServing.
+        """
+        for _ in range(TRIES_MAX):
+            row = None if self._residents.find(key.id) else await self._read(key)
+            if row is not None and isinstance(row.row.state, Deleted):
+                return _repeated(key, row, idempotency_key)
+            residency = await self._residents.enter(key, create=False)
+            if if_match is not None and if_match != residency.incarnation:
+                raise StaleIncarnation(f"the object is in incarnation {residency.incarnation}")
+            try:
+                async with residency.mailbox.alone():
+                    return await self._delete(residency, idempotency_key)
+            except Ended:
+                continue
+        raise NotServing(f"{key} changed its home while it was to be deleted")
+
+    async def _read(self, key: ObjectKey) -> SeenLease | None:
+        try:
+            return await self._host.leases.read(key.id)
+        except StoreUnavailable as error:
+            raise NotServing(f"the placement store does not answer: {error}") from error
+
+    async def _delete(self, residency: Residency, idempotency_key: str | None) -> Epoch:
+        """The object stands still."""
+        if residency.leg.manifest.seq == 0 and not residency.log.length:
+            raise NoSuchObject(f"there is no object {residency.key}")
+        mirror, _ = await residency.due.released_row()
+        for _ in range(TRIES_MAX):
+            try:
+                outcome = await self._host.leases.delete(residency.claimed, mirror, idempotency_key)
+            except StoreUnavailable as error:
+                if not error.maybe:
+                    raise NotServing(f"the placement store does not answer: {error}") from error
+                outcome = await self._settle(residency, idempotency_key)
+            if isinstance(outcome, Gone):
+                self._gone(residency, outcome.epoch)
+                return outcome.epoch
+            if isinstance(outcome, Overtaken):
+                if outcome.lease is None or outcome.lease.version != residency.claimed.version:
+                    residency.end(Ended("its lease has another owner"))
+                    raise Ended("its lease has another owner")
+                mirror = outcome.alarm
+        raise OutcomeUnknown("the placement store gave no answer to the deletion")
+
+    async def _settle(self, residency: Residency, idempotency_key: str | None) -> Gone | Overtaken | None:
+        """The answer was lost. None: it may still land; the same write is sent again, and only one can commit."""
+        row = await self._read(residency.key)
+        if row is not None and row.version > residency.claimed.version and isinstance(row.row.state, Deleted):
+            if row.row.state.key == idempotency_key:
+                return Gone(next_incarnation(row.row.term, row.row.incarnation, row.version))
+        return None
+
+    def _gone(self, residency: Residency, epoch: Epoch) -> None:
+        self._residents.forget_row(residency.key.id)
+        manifest, tag = residency.leg.manifest, residency.leg.tag
+        self._host.loop.create_task(residency.close_deleted())
+        if isinstance(tag, str):
+            self._host.loop.create_task(self._bury(manifest, tag, epoch))
+
+    async def _bury(self, manifest: Manifest, tag: Tag, epoch: Epoch) -> None:
+        """The tombstone manifest. If it never lands, the next life's claim voids the old manifest by incarnation."""
+        for attempt in range(TOMBSTONE_TRIES):
+            try:
+                stamp = Stamp(epoch, self._host.put_id())
+                await register.put(self._host, manifests.tombstone(manifest, stamp, epoch), tag)
+                return
+            except Conflict:
+                found, tag = await register.read(self._host, manifest.object_id)
+                if found is None or found.incarnation >= epoch:
+                    return
+                manifest = found
+            except NodeError as error:
+                self._host.log.warning("delete.tombstone", object=manifest.object_id, error=str(error))
+                await self._host.clock.sleep(self._host.jitter(0.1 * 2**attempt))
+
+
+def _repeated(key: ObjectKey, row: SeenLease, idempotency_key: str | None) -> Epoch:
+    state = row.row.state
+    assert isinstance(state, Deleted)
+    if idempotency_key is not None and state.key == idempotency_key:
+        return next_incarnation(row.row.term, row.row.incarnation, row.version)
+    raise NoSuchObject(f"there is no object {key}")

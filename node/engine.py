@@ -1,0 +1,115 @@
+"""Everything of one residency that runs the object's own code: connection, SQL, context, instance."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from blake3 import blake3
+
+from domicile.classes import ClassSpec, HookSpec
+from domicile.node import meta_table
+from domicile.node.birth import IMAGE
+from domicile.node.context import ObjectContext
+from domicile.node.database import Database
+from domicile.node.host import Host
+from domicile.node.kv import KvApi
+from domicile.node.migrations import Migration, apply
+from domicile.node.own_copy import Files
+from domicile.node.sql import SqlApi
+from domicile.node.transaction import Limits, Transactions
+from domicile.node.wal import CHUNK_BYTES
+from domicile.object import bind
+from domicile.placement.records import ObjectKey, Position
+
+_INIT_DONE = "init"
+
+
+@dataclass(slots=True)
+class Engine:
+    """An opened object."""
+
+    files: Files
+    spec: ClassSpec
+    db: Database
+    sql: SqlApi
+    context: ObjectContext
+    tx: Transactions
+    instance: Any
+    migrations: tuple[Migration, ...]
+    fresh: bool
+
+    birth_size: int = len(IMAGE)
+
+    def read_chunk(self, index: int) -> bytes:
+        """One chunk of the base; the object stands still."""
+        return self.db.read_base(index * CHUNK_BYTES, CHUNK_BYTES)
+
+    @property
+    def async_prologue(self) -> bool:
+        """Whether a hook that runs before the first call has to be awaited."""
+        return any(hook.is_async for hook in self._waking_hooks())
+
+    def prologue(self) -> Callable[[], None] | None:
+        """What runs at the head of the first transaction: migrations, `init` once an incarnation, `on_wake`."""
+        if self.migrations or self._waking_hooks():
+            return self._wake
+        return None
+
+    async def wake_async(self) -> bytes:
+        """The same where a hook has to be awaited; in a transaction of its own."""
+        self._migrate()
+        for hook in self._due_hooks():
+            result = hook.function(self.instance)
+            if inspect.isawaitable(result):
+                await result
+        return b"null"
+
+    def _wake(self) -> None:
+        self._migrate()
+        for hook in self._due_hooks():
+            hook.function(self.instance)
+
+    def _migrate(self) -> None:
+        if self.migrations:
+            apply(self.sql, self.migrations, self.context.now_ms())
+
+    def _due_hooks(self) -> list[HookSpec]:
+        hooks = self._waking_hooks()
+        if hooks and hooks[0].name == "init":
+            if meta_table.get(self.sql, _INIT_DONE) is None:
+                meta_table.put(self.sql, _INIT_DONE, b"1")
+            else:
+                hooks = hooks[1:]
+        return hooks
+
+    def _waking_hooks(self) -> list[HookSpec]:
+        return [self.spec.hooks[name] for name in ("init", "on_wake") if name in self.spec.hooks]
+
+
+def open_engine(host: Host, key: ObjectKey, spec: ClassSpec, files: Files, laid: Position) -> Engine:
+    """Open the laid file, in a thread. Raises Corrupt when SQLite recovered another length than was laid."""
+    config = host.config
+    db = Database.open(
+        files.base, vfs=host.disk.vfs, bytes_max=config.object_db_max_mb << 20, laid=laid.length, mark=host.sql_mark
+    )
+    try:
+        sql = SqlApi(db)
+        log = host.log.bind(project=key.scope, cls=key.cls, object=key.name)
+        tx = Transactions(
+            db,
+            sql,
+            host.clock,
+            Limits(int(config.object_idempotency_secs)),
+            before_commit=lambda: host.failpoints.hit("call.before-commit"),
+            after_commit=lambda: host.failpoints.hit("call.after-commit"),
+        )
+        context = ObjectContext(host, key, db, sql, KvApi(sql), tx, log)
+        migrations = tuple(Migration(m.name, m.sql, blake3(m.sql.encode()).digest()) for m in spec.migrations)
+        instance = bind(spec.type, context)
+    except BaseException:
+        db.close()
+        raise
+    return Engine(files, spec, db, sql, context, tx, instance, migrations, laid.length == 0)

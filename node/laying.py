@@ -1,0 +1,118 @@
+"""The file work of a lay: birth image, restore from chunks and segments, the exact cut, the sidecar (section 5).
+
+The sidecar is removed first and written last: a crash in between leaves no candidate, and the store still has it all.
+"""
+
+from __future__ import annotations
+
+from blake3 import blake3
+
+from domicile.node import manifest as manifests
+from domicile.node import sidecar as sidecars
+from domicile.node.birth import IMAGE
+from domicile.node.checksum import checksum
+from domicile.node.chunks import ChunkRef, fetch_base, segment_key
+from domicile.node.errors import BlobMissing, Corrupt
+from domicile.node.host import Host
+from domicile.node.log import BaseShape
+from domicile.node.manifest import Manifest
+from domicile.node.own_copy import Files
+from domicile.node.register import Tag
+from domicile.node.sidecar import Clean, Laid, Landed, Rotating, Sidecar, State
+from domicile.node.wal import CHUNK_BYTES
+from domicile.placement.records import Generation, Position
+
+
+class Layer:
+    """Writes one object's files."""
+
+    def __init__(self, host: Host, files: Files) -> None:
+        self._host = host
+        self._disk = host.disk
+        self._files = files
+
+    def birth(self, manifest: Manifest, tag: Tag) -> None:
+        """A new object: the birth image, no log. Nothing is synced: there is nothing yet that could be lost."""
+        self._clear()
+        self._disk.write(self._files.base, IMAGE, sync=False)
+        self._write(manifest.position, 0, BaseShape(), manifest, tag, Laid(), sync=False)
+
+    async def restore(self, manifest: Manifest) -> None:
+        """Base and log as the manifest has them, verified. Raises BlobMissing, Corrupt, BlobUnavailable."""
+        log = await self._log(manifest)
+        await self._host.workers.run(self._clear)
+        if manifest.base:
+            await fetch_base(self._host.blobs, self._host.cache, manifest.image, self._place)
+        else:
+            self._disk.write(self._files.base, IMAGE, sync=False)
+        self._disk.write(self._files.log, log, sync=False)
+
+    async def _log(self, manifest: Manifest) -> bytes:
+        pieces = []
+        for segment in manifest.segments:
+            key = segment_key(manifest.object_id, manifest.incarnation, segment)
+            try:
+                data = (await self._host.blobs.get(key)).data
+            except BlobMissing:
+                raise BlobMissing(f"object {manifest.object_id}: a segment of its log is missing: {key}") from None
+            if len(data) != segment.end - segment.start or blake3(data).digest() != segment.hash:
+                raise Corrupt(f"object {manifest.object_id}: a segment of its log has the wrong content: {key}")
+            pieces.append(data)
+        log = b"".join(pieces) + manifest.tail
+        if checksum(manifest.seed, log) != manifest.checksum:
+            raise Corrupt(f"object {manifest.object_id}: its log does not have the manifest's checksum")
+        return log
+
+    def cut(self, position: Position, shape: BaseShape, manifest: Manifest, tag: str) -> None:
+        """Step 5: the log to exactly the laid length, then everything synced, then the sidecar."""
+        if self._disk.size(self._files.log) is None:
+            self._disk.write(self._files.log, b"", sync=False)
+        self._disk.truncate(self._files.log, position.length, sync=True)
+        self._disk.sync(self._files.base)
+        self._disk.sync(self._files.directory)
+        self._write(position, position.length, shape, manifest, tag, Laid(), sync=True)
+
+    def rotated(self, position: Position, shape: BaseShape, manifest: Manifest, tag: Tag) -> None:
+        """After the checkpoint: the next generation, empty, on the folded base. `manifest` does not name it yet."""
+        self._write(position, 0, shape, manifest, tag, Laid(), sync=False)
+
+    def released(self, position: Position, start: int, manifest: Manifest, tag: Tag) -> None:
+        """A clean release: length and checksum are exact from here on."""
+        self._write(position, start, BaseShape.of(manifest), manifest, tag, Clean(), sync=True)
+
+    def rotating(self, position: Position, start: int, manifest: Manifest, tag: Tag, to: Generation) -> None:
+        """Before the checkpoint: the file is one generation or the next, and can be told which."""
+        state = Rotating(position.length, to)
+        self._write(position, start, BaseShape.of(manifest), manifest, tag, state, sync=True)
+
+    def _place(self, index: int, data: bytes) -> None:
+        self._disk.write_at(self._files.base, index * CHUNK_BYTES, data)
+
+    def _write(
+        self, at: Position, start: int, shape: BaseShape, manifest: Manifest, tag: Tag, state: State, *, sync: bool
+    ) -> None:
+        landed = Landed(manifests.encode(manifest), tag) if isinstance(tag, str) and manifest.seq else None
+        sidecar = Sidecar(
+            object_id=manifest.object_id,
+            scope=manifest.scope,
+            cls=manifest.cls,
+            name=manifest.name,
+            incarnation=at.incarnation,
+            generation=at.generation,
+            start=start,
+            length=at.length,
+            checksum=manifest.checksum,
+            epoch=manifest.epoch,
+            boot_id=self._disk.boot_id(),
+            state=state,
+            base=tuple(ChunkRef(digest, at.generation) for digest in shape.hashes),
+            base_size=shape.size,
+            landed=landed,
+        )
+        self._disk.replace(self._files.sidecar, sidecars.encode(sidecar), sync=sync)
+
+    def _clear(self) -> None:
+        self._disk.make_dir(self._files.directory)
+        self._disk.remove(self._files.sidecar)
+        self._disk.remove(self._files.log)
+        self._disk.remove(self._files.base)

@@ -1,0 +1,82 @@
+"""The committed write-ahead log of one residency, as flights and takeovers see it (PROTOCOLS sections 5 and 7).
+
+SQLite writes the bytes; this names them: which generation they belong to, where it began, what base they grow from, and
+the running checksum at any length already hashed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from domicile.node.checksum import LogHasher, base_hash, seed
+from domicile.node.disk import Disk
+from domicile.node.manifest import Manifest
+from domicile.placement.records import Generation, Incarnation, Position
+
+
+@dataclass(frozen=True, slots=True)
+class BaseShape:
+    """The file a generation's log grows from: its chunks' hashes, its size in bytes. No chunks: the birth image."""
+
+    hashes: tuple[bytes, ...] = ()
+    size: int = 0
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> BaseShape:
+        return cls(tuple(ref.hash for ref in manifest.base), manifest.base_size)
+
+    def seed(self, object_id: str, incarnation: Incarnation) -> bytes:
+        """The seed of every checksum of a log that grows from this base."""
+        return seed(object_id, incarnation, base_hash(self.hashes, self.size))
+
+
+class Log:
+    """One residency's log: generations one after the other, all counted by one mark that never falls."""
+
+    def __init__(self, disk: Disk, path: str, object_id: str, position: Position, base: BaseShape, start: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._object_id = object_id
+        self.incarnation: Incarnation = position.incarnation
+        self.generation: Generation = position.generation
+        self.length = position.length
+        self.start = start
+        self.base = base
+        self._origin = 0
+        self._hasher = LogHasher(base.seed(object_id, self.incarnation))
+
+    def rotate(self, base: BaseShape, next_generation: Generation) -> None:
+        """The log was folded into `base`: `next_generation` begins, empty."""
+        assert next_generation > self.generation
+        self._origin += self.length
+        self.length = self.start = 0
+        self.generation = next_generation
+        self.base = base
+        self._hasher = LogHasher(base.seed(self._object_id, self.incarnation))
+
+    @property
+    def mark(self) -> int:
+        """Bytes of log since the residency began, across rotations; the laid length counts."""
+        return self._origin + self.length
+
+    def mark_at(self, length: int) -> int:
+        """The mark of a length of the present generation."""
+        return self._origin + length
+
+    @property
+    def position(self) -> Position:
+        return Position(self.incarnation, self.generation, self.length)
+
+    def read(self, start: int, end: int) -> bytes:
+        """Committed bytes [start, end) of the present generation's log."""
+        data = self._disk.read_at(self._path, start, end - start)
+        assert len(data) == end - start, f"{self._path}: the log is shorter than what was committed"
+        return data
+
+    def checksum(self, length: int) -> bytes:
+        """The checksum at `length`, 16 bytes; lengths are asked in growing order within a generation."""
+        hasher = self._hasher
+        if hasher.length < length:
+            hasher.update(self.read(hasher.length, length))
+        assert hasher.length == length, "a checksum is asked for lengths that only grow"
+        return hasher.digest()

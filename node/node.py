@@ -1,0 +1,305 @@
+"""One data node: its parts, its beginning and its end (PROTOCOLS section 3). `main.py` and the simulation build it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from domicile.errors import BadRequest, DomicileError, NotServing
+from domicile.node.activation import Activation
+from domicile.node.blobs.base import Blobs
+from domicile.node.call import CallPath
+from domicile.node.chunk_cache import ChunkCache
+from domicile.node.clock import Clock
+from domicile.node.config import Config
+from domicile.node.deletion import Deletion
+from domicile.node.describe import describe
+from domicile.node.disk import Disk
+from domicile.node.errors import Fenced
+from domicile.node.failpoints import Failpoints
+from domicile.node.host import Host
+from domicile.node.permits import Permits
+from domicile.node.residents import TICK_SECS, Residents
+from domicile.node.sleepers import Sleepers
+from domicile.node.sweep import Sweep
+from domicile.node.telemetry import Telemetry
+from domicile.node.values import Answer, BatchItem, Call
+from domicile.node.workers import Workers
+from domicile.placement.admission import Admission, Timing
+from domicile.placement.alarms import Alarms
+from domicile.placement.claims import Registration
+from domicile.placement.directory import Directory
+from domicile.placement.gates import Gates
+from domicile.placement.keys import Keys
+from domicile.placement.leases import Leases
+from domicile.placement.node_registry import Membership
+from domicile.placement.projects import Projects
+from domicile.placement.records import Epoch, Incarnation, NodeRow, ObjectKey, ProjectRow
+from domicile.placement.store import Store
+from domicile.registry import Registry
+
+
+class Heartbeat(Protocol):
+    """Runs one membership where nothing of the node can block it."""
+
+    async def start(self) -> Registration: ...
+
+    async def leave(self, why: str) -> bool: ...
+
+    async def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """Everything a node is given: the world, real or simulated."""
+
+    loop: asyncio.AbstractEventLoop
+    config: Config
+    registry: Registry
+    clock: Clock
+    disk: Disk
+    rng: random.Random
+    workers: Workers
+    blobs: Blobs
+    store: Store
+    telemetry: Telemetry
+    log: Any
+    failpoints: Failpoints
+    heartbeat: Callable[[Membership], Heartbeat]
+    replace_process: Callable[[str], None]
+    http_address: str = ""
+
+
+class Node:
+    """A node as its HTTP surface sees it (`values.Front`)."""
+
+    def __init__(self, seams: Seams) -> None:
+        self._seams = seams
+        config = seams.config
+        self._keys = Keys(config.cluster, config.region)
+        self._gates = Gates(seams.store, self._keys, seams.clock.sleep)
+        self._projects = Projects(seams.store, self._keys, self._gates, seams.clock.wall_ms, seams.clock.sleep)
+        self._directory = Directory(seams.store, self._keys)
+        self._host = self._make_host()
+        self._sleepers = Sleepers(seams.loop, seams.clock, lambda keys: self._sweep.wake(keys))
+        self._activation = Activation(
+            self._host, seams.registry, self._projects, self._gates, lambda: self.admission, lambda: self._registration
+        )
+        self._activation.first_use_creates = config.projects_on_first_use
+        self._residents = Residents(self._host, self._activation, self._sleepers)
+        self._sweep = Sweep(self._host, self._residents)
+        self._path = CallPath(self._residents, lambda: self.admission, config.object_ack_gate_ms / 1000)
+        self._deletion = Deletion(self._host, self._residents)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._registration: Registration | None = None
+        self._heartbeat: Heartbeat | None = None
+        self._state = "serving"
+        self.node_id = ""
+        self.admission = Admission(self._timing, seams.clock.monotonic)
+
+    # Beginning and end.
+
+    async def start(self) -> None:
+        """Register and begin to serve. Raises StoreUnavailable."""
+        await self._register()
+        for part in (self._gates.followed.run(), self._projects.followed.run(), self._sweep.run(), self._tick()):
+            self._spawn(part)
+
+    async def stop(self, why: str = "stopped") -> None:
+        """SIGTERM: no new residencies, every object released clean within the flush budget, then deregistered."""
+        self._state = "leaving"
+        await self._residents.leave()
+        if self._heartbeat is not None:
+            await self._heartbeat.leave(why)
+        await self._cancel_all()
+
+    async def _register(self) -> None:
+        """As a new node id: a node id is one run, or one registration of it."""
+        self.node_id = f"n-{self._seams.rng.getrandbits(64):016x}"
+        membership = Membership(
+            self._seams.store, self._keys, self._timing, self._seams.clock, self._describe_node, self._lost
+        )
+        self.admission = membership.admission
+        self._heartbeat = self._seams.heartbeat(membership)
+        self._registration = await self._heartbeat.start()
+
+    def _lost(self) -> None:
+        """From the heartbeat's thread: the node's row is gone."""
+        self._seams.loop.call_soon_threadsafe(lambda: self._spawn(self._register_anew()))
+
+    async def _register_anew(self) -> None:
+        self._seams.log.error("node.lost", node=self.node_id)
+        self._registration = None
+        self._residents.abandon(Fenced("this node lost its row in the placement store"))
+        if self._heartbeat is not None:
+            await self._heartbeat.stop()
+        while self._state == "serving" and self._registration is None:
+            try:
+                await self._register()
+            except Exception as error:  # noqa: BLE001 - whatever the store says, the node tries again
+                self._seams.log.warning("node.register", error=str(error))
+                await self._seams.clock.sleep(1.0)
+
+    async def _tick(self) -> None:
+        telemetry = self._seams.telemetry
+        while True:
+            self._residents.tick()
+            telemetry.admission_remaining_seconds.value = max(0.0, self.admission.remaining())
+            await self._seams.clock.sleep(TICK_SECS)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._seams.loop.create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._report)
+
+    def _report(self, task: asyncio.Task[None]) -> None:
+        self._tasks.remove(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._seams.log.error("node.task", error=repr(error))
+            self._seams.replace_process(f"a part of the node failed: {error!r}")
+
+    async def _cancel_all(self) -> None:
+        self._sleepers.stop()
+        for task in list(self._tasks):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    # What HTTP asks.
+
+    def now(self) -> float:
+        return self._seams.clock.monotonic()
+
+    def ready(self) -> bool:
+        return self._state == "serving" and self.admission.remaining() > 0
+
+    async def call(self, call: Call) -> Answer:
+        began = self._seams.clock.monotonic()
+        outcome = "ok"
+        try:
+            return await self._path.call(call)
+        except DomicileError as error:
+            outcome = error.code
+            raise
+        finally:
+            known = call.key.cls if call.key.cls in self._seams.registry.classes else "unknown"
+            self._seams.telemetry.of_class(known).done(outcome, self._seams.clock.monotonic() - began)
+
+    async def delete(self, key: ObjectKey, if_match: Incarnation | None, idempotency_key: str | None) -> Epoch:
+        self.admission.check()
+        return await self._deletion.delete(key, if_match, idempotency_key)
+
+    async def batch(self, project: str, items: Sequence[BatchItem], deadline: float) -> list[Answer | Exception]:
+        """In order within an object, side by side between objects."""
+        by_object: dict[ObjectKey, list[int]] = {}
+        answers: list[Answer | Exception] = [NotServing("not run")] * len(items)
+        for at, item in enumerate(items):
+            try:
+                by_object.setdefault(ObjectKey.checked(project, item.cls, item.name), []).append(at)
+            except DomicileError as error:
+                answers[at] = error
+
+        async def run(key: ObjectKey, lines: list[int]) -> None:
+            for at in lines:
+                item = items[at]
+                call = Call(key, item.method, item.body, deadline, item.idempotency_key)
+                try:
+                    answers[at] = await self.call(call)
+                except DomicileError as error:
+                    answers[at] = error
+
+        await asyncio.gather(*(run(key, lines) for key, lines in by_object.items()))
+        return answers
+
+    async def list_objects(self, project: str, cls: str | None, prefix: str, token: str | None) -> dict[str, Any]:
+        page = await self._directory.instances(project, cls, prefix, token)
+        objects = [
+            {"class": e.key.cls, "name": e.key.name, "id": e.key.id, "created_ms": e.created_ms} for e in page.entries
+        ]
+        return {"objects": objects, "token": page.token}
+
+    async def describe(self, key: ObjectKey) -> dict[str, Any]:
+        return await describe(self._host, self.node_id, key, self._residents.find(key.id))
+
+    async def project(self, project: str) -> ProjectRow:
+        return await self._projects.get(project)
+
+    async def put_project(self, project: str, region: str | None, on_incident: str | None) -> ProjectRow:
+        if region is not None and region != self._seams.config.region:
+            raise BadRequest(f"this node knows one region, {self._seams.config.region!r}; not {region!r}")
+        return await self._projects.create(project, region, on_incident)
+
+    async def cluster(self) -> dict[str, Any]:
+        config = self._seams.config
+        return {
+            "cluster": config.cluster,
+            "region": config.region,
+            "replica_sync": config.object_replica_sync,
+            "nodes": [
+                {
+                    "node_id": self.node_id,
+                    "http": self._seams.http_address,
+                    "state": self._state,
+                    "residents": len(self._residents),
+                    "admission_remaining_secs": round(max(0.0, self.admission.remaining()), 3),
+                }
+            ],
+        }
+
+    async def incidents(self) -> list[dict[str, Any]]:
+        """None can arise where no member is ever asked."""
+        return []
+
+    # Parts.
+
+    @property
+    def _timing(self) -> Timing:
+        config = self._seams.config
+        return Timing(
+            ttl=config.node_ttl_secs,
+            heartbeat=config.node_heartbeat_secs,
+            timeout=config.node_renew_timeout_secs,
+            admission=config.node_admission_secs,
+            margin=config.node_fence_margin_secs,
+        )
+
+    def _describe_node(self) -> NodeRow:
+        return NodeRow(
+            node_id=self.node_id,
+            http=self._seams.http_address,
+            zone=self._seams.config.zone,
+            classes=tuple(sorted(self._seams.registry.classes)),
+            state=self._state,
+            load=len(self._residents),
+        )
+
+    def _make_host(self) -> Host:
+        seams, config = self._seams, self._seams.config
+        objects_dir = os.path.join(config.data, "objects")
+        seams.disk.make_dir(objects_dir)
+        cache = ChunkCache(seams.disk, os.path.join(config.data, "cache"), config.object_cache_mb << 20)
+        return Host(
+            loop=seams.loop,
+            config=config,
+            clock=seams.clock,
+            disk=seams.disk,
+            rng=seams.rng,
+            workers=seams.workers,
+            blobs=seams.blobs,
+            cache=cache,
+            leases=Leases(seams.store, self._keys),
+            mirror=Alarms(seams.store, self._keys),
+            permits=Permits(seams.loop, config.object_ship_concurrency, config.object_ship_reserved),
+            failpoints=seams.failpoints,
+            telemetry=seams.telemetry,
+            log=seams.log,
+            sql_mark=f"{seams.rng.getrandbits(128):032x}",
+            objects_dir=objects_dir,
+            call_out=self.call,
+            replace_process=seams.replace_process,
+        )

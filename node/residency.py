@@ -1,0 +1,284 @@
+"""The time one object is awake on this node: from an opened file to a clean release, a deletion, or the loss of its right.
+
+A residency owns everything of its object here: the connection, the instance, the mailbox, the flights. It is over in one
+of three ways. *Released*: the mailbox stands still, a landed manifest reaches the last commit, the lease row says so.
+*Deleted*. *Ended*: the right to serve is lost or memory and disk may disagree; nothing is flushed, and whoever wakes the
+object next takes over from what is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from domicile.classes import ClassSpec, HookSpec
+from domicile.errors import DomicileError, NoSuchObject, NotServing
+from domicile.node.due import DueAlarms
+from domicile.node.engine import Engine
+from domicile.node.errors import Ended, NodeError
+from domicile.node.flight import Flights
+from domicile.node.host import Host
+from domicile.node.laying import Layer
+from domicile.node.log import Log
+from domicile.node.mailbox import Mailbox
+from domicile.node.rotation import Rotation
+from domicile.node.rounds import Entry, Rounds, Stuck, hook_entry
+from domicile.node.store_leg import StoreLeg
+from domicile.node.takeover import Laid
+from domicile.node.transaction import Done
+from domicile.node.values import Answer, Call
+from domicile.placement.claims import Claimed
+from domicile.placement.records import Epoch, Incarnation, ObjectKey, Released
+
+STUCK_FLUSH_SECS = 2.0
+CLOSE_SECS_MAX = 10.0
+
+
+class Phase(Enum):
+    """A residency's life. Only a serving one takes calls; an ended one is forgotten."""
+
+    SERVING = 1
+    ENDING = 2
+    OVER = 3
+
+
+class Ran(NamedTuple):
+    """What became of a call: `mark` is the log its answer saw, `alarm` what its answer also waits for."""
+
+    answer: bytes | None
+    error: DomicileError | None
+    wrote: bool
+    mark: int
+    alarm: asyncio.Future[bool] | None
+
+
+class Residency:
+    """One object, awake here."""
+
+    def __init__(self, host: Host, key: ObjectKey, spec: ClassSpec, claimed: Claimed, laid: Laid, engine: Engine) -> None:
+        self._host = host
+        self.key = key
+        self.spec = spec
+        self.claimed = claimed
+        self.epoch: Epoch = claimed.epoch
+        self.incarnation: Incarnation = laid.position.incarnation
+        self.engine = engine
+        self.phase = Phase.SERVING
+        self.last_used = host.clock.monotonic()
+        self.over: asyncio.Future[None] = host.loop.create_future()
+        self._closing: asyncio.Task[None] | None = None
+        self.log = Log(host.disk, engine.files.log, key.id, laid.position, laid.shape, laid.start)
+        self.flights = Flights(host.loop)
+        self.leg = StoreLeg(host, claimed.epoch, self.log, self.flights, (laid.manifest, laid.tag))
+        self.leg.read_chunk = self._read_chunk
+        self.leg.on_broken = self.end
+        self.leg.on_landed = self._maybe_rotate
+        self.flights.carry_by(self.leg)
+        engine.context.call_out = self._call_out
+        self.rounds = Rounds(host, engine)
+        self.due = DueAlarms(host, self)
+        self.rotation = Rotation(host, self)
+        self.mailbox: Mailbox[Entry] = Mailbox(
+            host.loop, host.config.object_mailbox, self._run, self.due.pump
+        )
+        self.flights.mark = self.log.mark
+        if laid.confirmed:
+            self.flights.land(self.log.mark)
+        elif self.leg.behind:
+            self.leg.committed(awaited=True)
+
+    # The path of a call.
+
+    def now(self) -> float:
+        return self._host.clock.monotonic()
+
+    @property
+    def serving(self) -> bool:
+        return self.phase is Phase.SERVING
+
+    async def perform(self, call: Call) -> Ran:
+        """Queue the call and give what became of it. Raises Ended (it never had its turn) and DomicileError."""
+        self.last_used = self._host.clock.monotonic()
+        entry = Entry.of(call, self.spec.method(call.method), self._host.loop.create_future())
+        self.mailbox.put(entry)
+        ran: Ran = await entry.future
+        return ran
+
+    async def _run(self, entries: list[Entry]) -> None:
+        """One round of the mailbox."""
+        before = self.log.mark
+        try:
+            dones = await self.rounds.run(entries)
+        except Stuck as stuck:
+            await self._leave_stuck(entries, stuck)
+            return
+        except Ended as ended:
+            for entry in entries:
+                entry.refuse(ended)
+            self.end(ended)
+            return
+        self._host.failpoints.hit("call.after-commit")
+        alarm = self._committed(before)
+        mark = self.log.mark
+        for entry, done in zip(entries, dones, strict=True):
+            _settle(entry, done, mark, alarm)
+        if self.engine.db.sick is not None:
+            self.end(NodeFailure(f"{self.key}: {self.engine.db.sick}"))
+
+    def _committed(self, before: int) -> asyncio.Future[bool] | None:
+        """The round is over: the log may have grown, the alarms may have changed."""
+        self.log.length = self.engine.db.length
+        mark = self.log.mark
+        alarm = self.due.after_round() if self.engine.context.alarms_touched else None
+        if mark != before:
+            self.flights.committed(mark, awaited=True)
+        return alarm
+
+    async def _leave_stuck(self, entries: list[Entry], stuck: Stuck) -> None:
+        """A method does not return. What earlier calls committed still lands; then the residency ends."""
+        for entry in entries:
+            entry.refuse(Ended("another call of the same round does not return"))
+        self.mailbox.close(Ended("the object is recovering from a call that does not return"))
+        self._host.telemetry.stuck_threads.add()
+        try:
+            await asyncio.wait_for(self.leg.flush(), STUCK_FLUSH_SECS)
+        except (TimeoutError, NodeError) as error:
+            self._host.log.warning("stuck.unflushed", object=str(self.key), error=str(error))
+        self.end(stuck)
+
+    # Between calls.
+
+    def tick(self, now: float) -> None:
+        """Ten times a second while something waits here: deadlines, gates, calls past their time."""
+        self.mailbox.expire(now)
+        self.flights.expire(now)
+        self.rounds.tick(now)
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing waits and nothing runs."""
+        return self.mailbox.idle and not self.flights.awaited and not self.mailbox.waiting
+
+    async def _call_out(self, call: Call) -> Answer:
+        """An outgoing call waits until every earlier call's write has landed (section 6)."""
+        if not self.flights.has_landed(self.flights.mark):
+            gate = self.now() + self._host.config.object_ack_gate_ms / 1000
+            if not await self.flights.wait(self.flights.mark, gate):
+                raise NotServing("earlier writes of the calling object are not durable yet")
+        return await self._host.call_out(call)
+
+    async def _read_chunk(self, index: int) -> bytes:
+        async with self.mailbox.alone():
+            return await self._host.workers.run(lambda: self.engine.read_chunk(index))
+
+    def _maybe_rotate(self) -> None:
+        if self.serving and self.rotation.due:
+            self.rotation.start()
+
+    # Its end.
+
+    async def release(self) -> Released | None:
+        """End well: stop, land, close; gives what to write into the lease row. None when the right was lost meanwhile.
+
+        The residency is over once that write is *sent* (section 5): the caller sends it and says so by `sent`.
+        """
+        self.phase = Phase.ENDING
+        try:
+            async with self.mailbox.alone():
+                self.mailbox.close(Ended("the object goes to sleep"))
+                await self._sleep_hook()
+                self.due.stop()
+                await self.rotation.stop()
+                await self.leg.flush()
+                return await self._host.workers.run(self._close_clean)
+        except (NodeError, OSError) as error:
+            self.end(error)
+            return None
+
+    def _close_clean(self) -> Released | None:
+        manifest, tag = self.leg.manifest, self.leg.tag
+        if not self.engine.db.close():
+            raise NodeFailure(f"{self.key}: its connection is still in use")
+        if not isinstance(tag, str) or manifest.seq == 0:
+            self._host.disk.remove_dir(self.engine.files.directory)
+            return Released(self.log.position, manifest.checksum, None)
+        self._host.failpoints.hit("release.before-sidecar")
+        if manifest.epoch == self.epoch:  # else nothing was committed: the sidecar of the last release still holds
+            Layer(self._host, self.engine.files).released(self.log.position, self.log.start, manifest, tag)
+        return Released(self.log.position, manifest.checksum, tag, manifest.members, manifest.quorum)
+
+    async def _sleep_hook(self) -> None:
+        hook = self.spec.hooks.get("on_sleep")
+        if hook is None:
+            return
+        done = await self.run_hook(hook, ())
+        if done.error is not None:
+            self._host.log.warning("on_sleep.failed", object=str(self.key), error=str(done.error))
+
+    async def run_hook(self, hook: HookSpec, args: tuple[object, ...], before: Callable[[], bool] | None = None) -> Done:
+        """Run a hook in a transaction of its own; the caller has the object alone. `before` runs first, inside it."""
+        began = self.log.mark
+        entry = hook_entry(self._host, self.key, hook, args, before)
+        (done,) = await self.rounds.run([entry])
+        self._committed(began)
+        return done
+
+    async def close_deleted(self) -> None:
+        """The deletion is committed: waiting calls learn it, the files go."""
+        gone = NoSuchObject(f"{self.key} was deleted")
+        self.mailbox.close(gone)
+        self._forget(gone)
+        await self._close_out()
+        await self._host.workers.run(lambda: self._host.disk.remove_dir(self.engine.files.directory))
+        self.sent()
+
+    def end(self, error: BaseException) -> None:
+        """The right is lost, or memory and disk may disagree: nothing more leaves, nothing is flushed."""
+        if self.phase is Phase.OVER:
+            return
+        self._host.log.warning("residency.ended", object=str(self.key), epoch=str(self.epoch), error=str(error))
+        self.mailbox.close(Ended("the residency ended"))
+        self._forget(error if isinstance(error, NodeError) else NodeFailure(str(error)))
+        self._closing = self._host.loop.create_task(self._end())
+
+    def sent(self) -> None:
+        """Over: the next residency of the object may begin."""
+        self._forget(Ended("the residency is over"))
+        if not self.over.done():
+            self.over.set_result(None)
+
+    async def _end(self) -> None:
+        await self._close_out()
+        self.sent()
+
+    async def _close_out(self) -> None:
+        """Close the connection whoever still uses it; nothing may touch the files before that."""
+        self.engine.db.doom()
+        began, pause = self.now(), 0.005
+        while not await self._host.workers.run(self.engine.db.close):
+            await self._host.clock.sleep(pause)
+            pause = min(pause * 2, 0.5)
+            if self.now() - began > CLOSE_SECS_MAX:
+                self._host.replace_process(f"{self.key}: a method holds its database and does not return")
+                return
+
+    def _forget(self, reason: Exception) -> None:
+        if self.phase is Phase.OVER:
+            return
+        self.phase = Phase.OVER
+        self.flights.break_off(reason)
+        self.leg.stop()
+        self.due.stop()
+        self.rotation.cancel()
+        self.mailbox.stop()
+
+
+class NodeFailure(NodeError):
+    """This node cannot go on with the object; another residency may."""
+
+
+def _settle(entry: Entry, done: Done, mark: int, alarm: asyncio.Future[bool] | None) -> None:
+    if not entry.future.done():
+        entry.future.set_result(Ran(done.answer, done.error, done.wrote, mark, alarm if done.wrote else None))

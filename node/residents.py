@@ -1,0 +1,214 @@
+"""The objects awake on this node: found or woken, kept within bounds, put to sleep (PROTOCOLS section 4).
+
+Concurrent first calls to one object give one claim, one lay, one `init`: whoever comes second waits for the first. A
+claim goes by what this node remembers of the lease row; when that is out of date, the conflict brings the row, and the
+row is the answer to where the object lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from domicile.errors import NoSuchObject, NotHome
+from domicile.node.activation import Activation
+from domicile.node.errors import NodeError
+from domicile.node.host import Host
+from domicile.node.residency import Phase, Residency
+from domicile.node.sleepers import Sleepers
+from domicile.placement.claims import SeenLease
+from domicile.placement.leases import Overtaken, Release
+from domicile.placement.records import LeaseRow, ObjectKey
+from domicile.placement.store import StoreUnavailable
+
+REMEMBERED_MAX = 200_000
+ENDING_WAIT_SECS = 1.0
+TICK_SECS = 0.1
+IDLE_TICKS = 10
+RELEASES_AT_ONCE = 32
+
+
+class Residents:
+    """The table of residencies, by object id."""
+
+    def __init__(self, host: Host, activation: Activation, sleepers: Sleepers) -> None:
+        self._host = host
+        self._activation = activation
+        self._sleepers = sleepers
+        self._awake: OrderedDict[str, Residency] = OrderedDict()
+        self._waking: dict[str, asyncio.Task[Residency]] = {}
+        self._rows: OrderedDict[str, SeenLease] = OrderedDict()
+        self._ticks = 0
+        self.leaving = False
+
+    def __len__(self) -> int:
+        return len(self._awake)
+
+    def find(self, object_id: str) -> Residency | None:
+        """The residency, if the object is awake here; wakes nothing."""
+        return self._awake.get(object_id)
+
+    async def enter(self, key: ObjectKey, *, create: bool = True) -> Residency:
+        """The object's residency, woken if need be. With `create` False an object that is not there stays so.
+
+        Raises NotServing, NotHome, Moving, NoSuchClass, NoSuchProject, NoSuchObject.
+        """
+        while True:
+            residency = self._awake.get(key.id)
+            if residency is not None and residency.serving:
+                self._awake.move_to_end(key.id)
+                return residency
+            if residency is not None:
+                await self._await_end(residency)
+                continue
+            if self.leaving:
+                raise NotHome("this node is leaving")
+            joined = key.id in self._waking
+            try:
+                return await asyncio.shield(self._wake(key, create))
+            except NoSuchObject:
+                if not (joined and create):
+                    raise
+
+    def _wake(self, key: ObjectKey, create: bool) -> asyncio.Task[Residency]:
+        """The activation under way, or a new one. It goes on when its caller goes away: others may wait for it."""
+        waking = self._waking.get(key.id)
+        if waking is None:
+            row = self._rows.get(key.id)
+            waking = self._host.loop.create_task(self._activation.activate(key, row, create=create))
+            self._waking[key.id] = waking
+            waking.add_done_callback(lambda done: self._woken(key, done))
+        return waking
+
+    def _woken(self, key: ObjectKey, task: asyncio.Task[Residency]) -> None:
+        del self._waking[key.id]
+        if task.cancelled() or task.exception() is not None:
+            return
+        residency = task.result()
+        self._rows.pop(key.id, None)
+        self._sleepers.forget(key.id)
+        self._awake[key.id] = residency
+        residency.over.add_done_callback(lambda _: self._gone(key.id, residency))
+        self._host.telemetry.of_class(key.cls).residents.add(1)
+        self._make_room()
+
+    def forget_row(self, object_id: str) -> None:
+        """The object was deleted: what is remembered of its row and its alarms is of its last life."""
+        self._rows.pop(object_id, None)
+        self._sleepers.forget(object_id)
+
+    def _gone(self, object_id: str, residency: Residency) -> None:
+        if self._awake.get(object_id) is residency:
+            del self._awake[object_id]
+            self._host.telemetry.of_class(residency.key.cls).residents.add(-1)
+
+    async def _await_end(self, residency: Residency) -> None:
+        """One that ends is waited for until its release is sent; whoever comes then resolves anew."""
+        if residency.over.done():
+            self._gone(residency.key.id, residency)
+            return
+        done, _ = await asyncio.wait([residency.over], timeout=ENDING_WAIT_SECS)
+        if not done:
+            raise NotHome(f"{residency.key} is leaving this node")
+
+    # Sleep.
+
+    async def put_to_sleep(self, residencies: Sequence[Residency]) -> None:
+        """Release clean, as many to a write as fit. One that cannot land ends unflushed."""
+        ended = await asyncio.gather(*(residency.release() for residency in residencies))
+        releases, of = [], {}
+        for residency, released in zip(residencies, ended, strict=True):
+            if released is not None:
+                mirror, alarm = await residency.due.released_row()
+                releases.append(Release(residency.claimed, released, mirror, alarm if released.tag else None))
+                of[residency.key.id] = residency
+        if releases:
+            await self._send_releases(releases, of)
+
+    async def _send_releases(self, releases: list[Release], of: dict[str, Residency]) -> None:
+        self._host.failpoints.hit("release.before-row")
+        try:
+            versions = await self._host.leases.release(releases)
+            again = []
+            for release in releases:
+                outcome = versions[release.claimed.key.id]
+                if isinstance(outcome, Overtaken) and outcome.lease is not None:
+                    if outcome.lease.version == release.claimed.version:
+                        again.append(Release(release.claimed, release.released, outcome.alarm, release.alarm))
+                elif isinstance(outcome, int):
+                    self._released(release, outcome)
+            if again:
+                await self._host.leases.release(again)
+        except StoreUnavailable as error:
+            self._host.log.warning("release.unsent", objects=len(releases), error=str(error))
+        finally:
+            for residency in of.values():
+                residency.sent()
+
+    def _released(self, release: Release, version: int) -> None:
+        key = release.claimed.key
+        claimed = release.claimed
+        row = LeaseRow(key.scope, key.cls, key.name, claimed.incarnation, release.released, claimed.epoch.term)
+        self._rows[key.id] = SeenLease(row, version, 0)
+        while len(self._rows) > REMEMBERED_MAX:
+            self._rows.popitem(last=False)
+        if release.alarm is not None:
+            self._sleepers.set(key, release.alarm.due_ms)
+
+    def tick(self) -> None:
+        """Ten times a second: time limits of those that are busy; once a second who may go to sleep."""
+        now = self._host.clock.monotonic()
+        self._ticks += 1
+        for residency in list(self._awake.values()):
+            if not residency.quiet:
+                residency.tick(now)
+        if self._ticks % IDLE_TICKS == 0 and not self.leaving:
+            default = self._host.config.object_idle_secs
+            idle = [
+                residency
+                for residency in self._awake.values()
+                if residency.serving and residency.quiet and now - residency.last_used > (residency.spec.idle_secs or default)
+            ]
+            self._sleep_soon(idle)
+
+    def _make_room(self) -> None:
+        """Past `OBJECT_RESIDENTS`, those used longest ago go to sleep."""
+        surplus = len(self._awake) - self._host.config.object_residents
+        if surplus > 0:
+            quiet = (r for r in self._awake.values() if r.serving and r.quiet)
+            self._sleep_soon([r for r, _ in zip(quiet, range(surplus), strict=False)])
+
+    def _sleep_soon(self, residencies: list[Residency]) -> None:
+        for at in range(0, len(residencies), RELEASES_AT_ONCE):
+            batch = residencies[at : at + RELEASES_AT_ONCE]
+            for residency in batch:
+                residency.phase = Phase.ENDING
+            task = self._host.loop.create_task(self.put_to_sleep(batch))
+            task.add_done_callback(_retrieve)
+
+    # The end.
+
+    async def leave(self) -> None:
+        """SIGTERM, step 2: every object released clean, those with waiting callers first, within the flush budget."""
+        self.leaving = True
+        everyone = sorted(self._awake.values(), key=lambda residency: not residency.flights.awaited)
+        dirty = sum(residency.leg.behind for residency in everyone)
+        budget = max(1.0, self._host.config.object_flush_ms / 1000 * dirty)
+        batches = [everyone[at : at + RELEASES_AT_ONCE] for at in range(0, len(everyone), RELEASES_AT_ONCE)]
+        tasks = [self._host.loop.create_task(self.put_to_sleep(batch)) for batch in batches]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=budget)
+            for task in late:
+                task.cancel()
+
+    def abandon(self, error: NodeError) -> None:
+        """The node lost its row: every residency ends, unflushed."""
+        for residency in list(self._awake.values()):
+            residency.end(error)
+
+
+def _retrieve(done: asyncio.Future[object]) -> None:
+    """Mark an exception as seen: it was given to whoever waited, if anybody did."""
+    if not done.cancelled():
+        done.exception()

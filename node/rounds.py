@@ -1,0 +1,237 @@
+"""One round: the calls a mailbox hands over together, run in the object's transaction within their time (section 6).
+
+`def` methods run in a worker's thread, all calls of a round in one hop and one transaction; an `async def` method runs
+on the loop and alone. A call past `OBJECT_CALL_SECS` is interrupted, in SQL and in Python, again and again until it
+returns. One that has not returned `OBJECT_CALL_GRACE_MS` later is *stuck*: its connection is doomed so that it can
+commit no more, and the residency ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from blake3 import blake3
+
+from domicile.classes import HookSpec
+from domicile.errors import CallTimeout, DomicileError, Refused
+from domicile.method import MethodSpec
+from domicile.node.context import as_failure
+from domicile.node.engine import Engine
+from domicile.node.errors import Ended, NodeError
+from domicile.node.host import Host
+from domicile.node.transaction import AsyncWork, BaseWork, CallInterrupted, Done
+from domicile.node.values import Call
+from domicile.node.workers import Job
+from domicile.placement.records import ObjectKey
+
+T = TypeVar("T")
+IMPATIENT_ROUNDS = 64
+
+
+class Stuck(NodeError):
+    """A method has not returned long after it was interrupted."""
+
+
+class Entry:
+    """A turn of the object: a caller's, or the runtime's own for a hook. `run` takes the instance, gives JSON."""
+
+    __slots__ = ("call", "deadline", "future", "read_only", "run", "shares")
+
+    def __init__(self, call: Call, run: Callable[[Any], Any], future: asyncio.Future[Any], *, is_async: bool) -> None:
+        self.call = call
+        self.run = run
+        self.future = future
+        self.deadline = call.deadline
+        self.shares = not is_async
+        self.read_only = False
+
+    @classmethod
+    def of(cls, call: Call, method: MethodSpec, future: asyncio.Future[Any]) -> Entry:
+        """A caller's turn. Arguments are decoded in the turn, errors of theirs are its answer."""
+        run = method_turn_async if method.is_async else method_turn
+        entry = cls(call, partial(run, method, call.body), future, is_async=method.is_async)
+        entry.read_only = method.is_read
+        return entry
+
+    def refuse(self, error: DomicileError | Ended) -> None:
+        """Answer the caller without running."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+def method_turn(method: MethodSpec, body: bytes, instance: Any) -> bytes:
+    """Decode, run, encode. Bad arguments are refused as such, whatever the callees of the method refuse."""
+    args, kwargs = method.decode(body)
+    try:
+        value = getattr(instance, method.name)(*args, **kwargs)
+    except Refused as error:
+        raise as_failure(error) from error
+    return method.encode(value)
+
+
+async def method_turn_async(method: MethodSpec, body: bytes, instance: Any) -> bytes:
+    """The same for an `async def` method."""
+    args, kwargs = method.decode(body)
+    try:
+        value = await getattr(instance, method.name)(*args, **kwargs)
+    except Refused as error:
+        raise as_failure(error) from error
+    return method.encode(value)
+
+
+def hook_entry(
+    host: Host, key: ObjectKey, hook: HookSpec, args: tuple[object, ...], before: Callable[[], bool] | None
+) -> Entry:
+    """The runtime's own turn. The hook runs only if `before`, inside the same transaction, says so."""
+    call = Call(key, hook.name, b"", host.clock.monotonic() + host.config.object_call_secs)
+
+    def run(instance: Any) -> bytes:
+        if before is None or before():
+            hook.function(instance, *args)
+        return b"null"
+
+    async def run_async(instance: Any) -> bytes:
+        if before is None or before():
+            await hook.function(instance, *args)
+        return b"null"
+
+    return Entry(call, run_async if hook.is_async else run, host.loop.create_future(), is_async=hook.is_async)
+
+
+class Running:
+    """The round in progress: whose turn it is, and since when. Written by the thread that runs it."""
+
+    __slots__ = ("entry", "interrupted_at", "job", "over", "started", "task", "turn")
+
+    def __init__(self, over: asyncio.Future[None]) -> None:
+        self.over = over
+        self.entry: Entry | None = None
+        self.turn = 0
+        self.started = 0.0
+        self.interrupted_at: float | None = None
+        self.job: Job[list[Done]] | None = None
+        self.task: asyncio.Task[Done] | None = None
+
+    def begin(self, entry: Entry, turn: int, now: float) -> None:
+        """`entry` has its turn from now on; `turn` is the transaction's number for it."""
+        self.started, self.turn, self.interrupted_at, self.entry = now, turn, None, entry
+
+    def inject(self) -> object:
+        """Stop the Python code of the turn."""
+        return self.job.inject(CallInterrupted) if self.job is not None else self.task and self.task.cancel()
+
+    def end(self) -> None:
+        """Whoever waits for the round need not any more."""
+        if not self.over.done():
+            self.over.set_result(None)
+
+
+class Rounds:
+    """Runs the rounds of one residency, one at a time."""
+
+    def __init__(self, host: Host, engine: Engine) -> None:
+        self._host = host
+        self._engine = engine
+        self._context = engine.context
+        self._tx = engine.tx
+        self._instance = engine.instance
+        self._prologue = engine.prologue()
+        self._running: Running | None = None
+        self._impatient = 0
+
+    async def run(self, entries: list[Entry]) -> list[Done]:
+        """What became of each call, in order. Raises Stuck when one does not return, Ended when the right is lost."""
+        if self._prologue is not None and self._engine.async_prologue:
+            failed = await self._run_async_prologue(entries[0])
+            if failed is not None:
+                return [failed for _ in entries]
+        running = self._running = Running(self._host.loop.create_future())
+        try:
+            if entries[0].shares:
+                dones = await self._in_thread(running, entries)
+            else:
+                dones = [await self._on_loop(running, entries[0])]
+        finally:
+            self._running = None
+        if self._tx.prologue_landed:
+            self._prologue = None
+        return dones
+
+    def tick(self, now: float) -> None:
+        """Interrupt a call past its time; give up on one that does not return."""
+        running, config = self._running, self._host.config
+        if running is None or running.entry is None or now - running.started <= config.object_call_secs:
+            return
+        if running.interrupted_at is None:
+            running.interrupted_at = now
+        if now - running.interrupted_at <= config.object_call_grace_ms / 1000:
+            self._tx.expire(running.turn, running.inject)
+        else:
+            running.entry.refuse(CallTimeout("the method did not return when interrupted; nothing of it is kept"))
+            self._engine.db.doom()
+            running.end()
+
+    async def _in_thread(self, running: Running, entries: list[Entry]) -> list[Done]:
+        works = [self._work(running, entry, partial(self._call, running, entry)) for entry in entries]
+        job = running.job = Job(partial(self._tx.run_group, works, self._prologue))
+        self._host.workers.start(job, quick=self._impatient == 0)
+        if not job.finished:
+            self._impatient = IMPATIENT_ROUNDS
+            job.when_done(lambda _: self._host.loop.call_soon_threadsafe(running.end))
+            await running.over
+            if not job.finished:
+                raise Stuck("a method does not return")
+        elif self._impatient:
+            self._impatient -= 1
+        return job.result()
+
+    async def _on_loop(self, running: Running, entry: Entry) -> Done:
+        work: AsyncWork = self._work(running, entry, partial(self._call_async, running, entry))
+        return await self._await_alone(running, work, self._prologue)
+
+    async def _run_async_prologue(self, entry: Entry) -> Done | None:
+        running = self._running = Running(self._host.loop.create_future())
+
+        async def wake() -> bytes:
+            self._begin(running, entry)
+            return await self._engine.wake_async()
+
+        try:
+            done = await self._await_alone(running, AsyncWork(wake, "on_wake"), None)
+        finally:
+            self._running = None
+        if done.error is not None:
+            return done
+        self._prologue = None
+        return None
+
+    async def _await_alone(self, running: Running, work: AsyncWork, prologue: Callable[[], None] | None) -> Done:
+        task = running.task = self._host.loop.create_task(self._tx.run_alone(work, prologue))
+        task.add_done_callback(lambda _: running.end())
+        await running.over
+        if not task.done():
+            raise Stuck("a method does not return")
+        return task.result()
+
+    def _work(self, running: Running, entry: Entry, run: Callable[[], T]) -> BaseWork[T]:
+        key = entry.call.idempotency_key
+        digest = b"" if key is None else blake3(entry.call.body).digest()
+        return BaseWork(run, entry.call.method, key, digest, entry.read_only)
+
+    def _call(self, running: Running, entry: Entry) -> bytes:
+        self._begin(running, entry)
+        answer: bytes = entry.run(self._instance)
+        return answer
+
+    async def _call_async(self, running: Running, entry: Entry) -> bytes:
+        self._begin(running, entry)
+        answer: bytes = await entry.run(self._instance)
+        return answer
+
+    def _begin(self, running: Running, entry: Entry) -> None:
+        clock = self._host.clock
+        running.begin(entry, self._tx.turn, clock.monotonic())
+        self._context.begin(entry.call, clock.wall_ms(), running.job)

@@ -1,0 +1,207 @@
+"""The store leg of a flight: committed log to the blob store, then the manifest that names it (PROTOCOLS section 7).
+
+One put in flight; what came meanwhile is the next. A flight starts at once when a caller waits for it, else when the
+oldest unshipped frame is `OBJECT_STORE_INTERVAL_MS` old or 256 KiB have gathered. Each starts where *the manifest that
+landed* ends, not where memory thinks. A failing flight backs off and keeps the object dirty; only a newer owner's
+manifest ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from blake3 import blake3
+
+from domicile.node import manifest as manifests
+from domicile.node import register
+from domicile.node.chunks import Base, Segment, chunk_key, next_refs, segment_key
+from domicile.node.errors import BlobError, Fenced
+from domicile.node.flight import Flights
+from domicile.node.host import Host
+from domicile.node.log import BaseShape, Log
+from domicile.node.manifest import TAIL_BYTES_MAX, Manifest, Reach, Stamp
+from domicile.node.register import Conflict, Tag
+from domicile.placement.records import Epoch
+
+GATHER_BYTES = 256 << 10
+SEGMENT_BYTES_MAX = 8 << 20
+BACKOFF_FIRST_SECS, BACKOFF_MAX_SECS = 0.05, 2.0
+PUTS_PARALLEL = 8
+
+ReadChunk = Callable[[int], Awaitable[bytes]]
+
+
+class StoreLeg:
+    """Ships one residency's log. `manifest` and `tag` are the last known to have landed."""
+
+    def __init__(self, host: Host, epoch: Epoch, log: Log, flights: Flights, landed: tuple[Manifest, Tag]) -> None:
+        self._host = host
+        self._epoch = epoch
+        self._log = log
+        self._flights = flights
+        self.manifest, self.tag = landed
+        self._task: asyncio.Task[None] | None = None
+        self._hurry: asyncio.Future[None] | None = None
+        self._flushing = 0
+        self._sent: set[bytes] = set()
+        self.read_chunk: ReadChunk | None = None
+        self.on_broken: Callable[[BaseException], None] | None = None
+        self.on_landed: Callable[[], None] | None = None
+
+    @property
+    def behind(self) -> bool:
+        """Whether the manifest lacks anything of the log or of its base."""
+        return self.manifest.position != self._log.position or not self._base_landed
+
+    @property
+    def _base_landed(self) -> bool:
+        return BaseShape.of(self.manifest) == self._log.base
+
+    def committed(self, *, awaited: bool) -> None:
+        """There is more to carry."""
+        if self._task is None:
+            self._task = self._host.loop.create_task(self._fly())
+            self._task.add_done_callback(self._landed_or_broken)
+        elif awaited and self._hurry is not None:
+            _resolve(self._hurry)
+
+    async def flush(self) -> None:
+        """Ship until nothing is behind, however long the store takes. Raises what broke the leg, Fenced foremost."""
+        self._flushing += 1
+        try:
+            if self.behind:
+                self.committed(awaited=True)
+            if self._task is not None:
+                await asyncio.shield(self._task)
+        finally:
+            self._flushing -= 1
+
+    def stop(self) -> None:
+        """The residency is over. A put on its way may still land; the fence is what makes it harmless."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _fly(self) -> None:
+        backoff = BACKOFF_FIRST_SECS
+        while self.behind:
+            await self._gather()
+            try:
+                await self._ship_once()
+                backoff = BACKOFF_FIRST_SECS
+            except BlobError as error:
+                self._host.telemetry.flights.of("store", "failed").add()
+                self._host.log.warning("flight.failed", object=self.manifest.object_id, error=str(error))
+                await self._host.clock.sleep(self._host.jitter(backoff))
+                backoff = min(backoff * 2, BACKOFF_MAX_SECS)
+            except Conflict as conflict:
+                await self._adopt(conflict)
+
+    async def _adopt(self, conflict: Conflict) -> None:
+        """An earlier put of this very leg landed after all: go on from where the bucket is. Anything else is a fence."""
+        current, tag = await register.read(self._host, self.manifest.object_id)
+        if current is None or current.put_id not in self._sent:
+            raise Fenced(str(conflict)) from conflict
+        self.manifest, self.tag = current, tag
+
+    def _landed_or_broken(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if isinstance(error, Fenced):
+            self._host.telemetry.fenced.of("manifest").add()
+        if self.on_broken is not None:
+            self.on_broken(error)
+
+    async def _gather(self) -> None:
+        """While nobody waits, let frames gather."""
+        config = self._host.config
+        unshipped = self._log.length - self.manifest.length
+        if self._flights.awaited or self._flushing or unshipped >= GATHER_BYTES or not self._base_landed:
+            return
+        self._hurry = self._host.loop.create_future()
+        timer = self._host.loop.call_later(config.object_store_interval_ms / 1000, _resolve, self._hurry)
+        try:
+            await self._hurry
+        finally:
+            timer.cancel()
+            self._hurry = None
+
+    async def _ship_once(self) -> None:
+        """One flight: everything committed by now."""
+        began = self._host.clock.monotonic()
+        async with self._host.permits.one(awaited=self._flights.awaited):
+            end = self._log.length
+            mark = self._log.mark_at(end)
+            reach = Reach(self._log.generation, self._log.start, end, self._log.checksum(end))
+            self._host.failpoints.hit("flight.before-segment")
+            following = await (self._extend(reach) if self._base_landed else self._rebase(reach))
+            self._host.failpoints.hit("flight.before-manifest")
+            self._sent.add(following.put_id)
+            self.tag = await register.put(self._host, following, self.tag)
+            self.manifest = following
+            self._sent.clear()
+            self._host.failpoints.hit("flight.after-manifest")
+        self._host.telemetry.flights.of("store", "landed").add()
+        self._host.telemetry.flight_seconds.of("store").observe(self._host.clock.monotonic() - began)
+        self._flights.land(mark)
+        if self.on_landed is not None:
+            self.on_landed()
+
+    async def _extend(self, reach: Reach) -> Manifest:
+        """The same base, a longer log: what was the tail and what is new, as the new tail or as a segment."""
+        old = self.manifest
+        fresh = self._log.read(old.length, reach.length)
+        stamp = self._stamp()
+        if len(old.tail) + len(fresh) <= TAIL_BYTES_MAX:
+            return manifests.extended(old, stamp, reach, segment=None, tail=old.tail + fresh)
+        segment = await self._put_segment(reach, old.shipped, old.tail + fresh)
+        return manifests.extended(old, stamp, reach, segment=segment, tail=b"")
+
+    async def _rebase(self, reach: Reach) -> Manifest:
+        """Another base: the chunks the landed manifest does not name, then all of the log that has grown on it."""
+        old, shape = self.manifest, self._log.base
+        refs = next_refs(shape.hashes, old.base, reach.generation)
+        named = set(old.base)
+        base = Base(old.object_id, old.incarnation, refs, shape.size)
+        await self._put_chunks(base, [i for i, ref in enumerate(refs) if ref not in named])
+        log = self._log.read(0, reach.length)
+        segment = None if len(log) <= TAIL_BYTES_MAX else await self._put_segment(reach, 0, log)
+        tail = log if segment is None else b""
+        self._host.failpoints.hit("rotate.before-manifest")
+        return manifests.rotated(old, self._stamp(), reach, base, segment=segment, tail=tail)
+
+    async def _put_segment(self, reach: Reach, start: int, data: bytes) -> Segment:
+        segment = Segment(self._epoch, reach.generation, start, reach.length, blake3(data).digest())
+        key = segment_key(self.manifest.object_id, self.manifest.incarnation, segment)
+        await self._host.blobs.put(key, data)
+        self._host.failpoints.hit("flight.after-segment")
+        return segment
+
+    async def _put_chunks(self, base: Base, which: list[int]) -> None:
+        assert self.read_chunk is not None
+        lacking = iter(which)
+        read_chunk = self.read_chunk
+
+        async def some() -> None:
+            for index in lacking:
+                data = await read_chunk(index)
+                await self._host.blobs.put(chunk_key(base.object_id, base.incarnation, base.refs[index]), data)
+                self._host.cache.put(base.refs[index].hash, data)
+                self._host.failpoints.hit("rotate.after-chunk")
+
+        tasks = [self._host.loop.create_task(some()) for _ in range(min(PUTS_PARALLEL, len(which)))]
+        try:
+            for task in tasks:
+                await task
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _stamp(self) -> Stamp:
+        return Stamp(self._epoch, self._host.put_id())
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,80 @@
+"""Waking what is due: this node's own sleepers on time, everybody's rows in a sweep (PROTOCOLS section 9).
+
+Waking is claiming, and the object's own storage decides. A wake never creates an object: the row of one that does not
+exist, or lives another life, goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from domicile.errors import DomicileError, NoSuchObject
+from domicile.node.host import Host
+from domicile.node.residents import Residents
+from domicile.placement.alarms import Due
+from domicile.placement.records import ObjectKey
+from domicile.placement.store import ScanExpired, StoreUnavailable
+
+WAKES_AT_ONCE = 32
+
+
+class Sweep:
+    """Sweeps the mirror every `OBJECT_SWEEP_SECS`, `OBJECT_SWEEP_ROWS` rows a pass until none is due."""
+
+    def __init__(self, host: Host, residents: Residents) -> None:
+        self._host = host
+        self._residents = residents
+        self._at_once = asyncio.Semaphore(WAKES_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def wake(self, keys: list[ObjectKey]) -> None:
+        """Sleepers whose time has come. Whoever cannot be woken now is left to a sweep."""
+        for key in keys:
+            task = self._host.loop.create_task(self._wake_sleeper(key))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def run(self) -> None:
+        """Until cancelled. The first sweep comes at once: what fell due while no node was up is late already."""
+        while True:
+            try:
+                await self.pass_over()
+            except (StoreUnavailable, ScanExpired) as error:
+                self._host.log.warning("sweep.failed", error=str(error))
+            await self._host.clock.sleep(self._host.config.object_sweep_secs)
+
+    async def pass_over(self) -> int:
+        """Wake everything that is due; gives how many rows were looked at."""
+        token: str | None = None
+        rows = 0
+        while True:
+            page = await self._host.mirror.due(self._host.clock.wall_ms(), self._host.config.object_sweep_rows, token)
+            rows += len(page.rows)
+            self._host.telemetry.alarms_due.value = len(page.rows)
+            await asyncio.gather(*(self._look_at(due) for due in page.rows))
+            token = page.token
+            if token is None:
+                return rows
+
+    async def _wake_sleeper(self, key: ObjectKey) -> None:
+        async with self._at_once:
+            try:
+                await self._residents.enter(key, create=False)
+            except DomicileError as error:
+                self._host.log.warning("alarm.wake", object=str(key), error=error.detail)
+
+    async def _look_at(self, due: Due) -> None:
+        row = due.row
+        async with self._at_once:
+            try:
+                residency = await self._residents.enter(ObjectKey(row.scope, row.cls, row.name), create=False)
+                ghost = residency.incarnation != row.incarnation
+                if not ghost:
+                    residency.due.woken_by(row)
+            except NoSuchObject:
+                ghost = True
+            except DomicileError as error:
+                self._host.log.warning("alarm.wake", object=f"{row.scope}/{row.cls}/{row.name}", error=error.detail)
+                return
+            if ghost:
+                await self._host.mirror.remove_ghost(due)

@@ -1,0 +1,171 @@
+"""Laying an object's file under a new claim, and proving what it may show (PROTOCOLS section 5).
+
+Three ways lead to a file that a residency can open. A **birth** starts from the birth image. A **clean** claim finds a
+release and a copy at exactly that position, and goes on in its generation without asking anyone. Everything else is a
+**takeover**: read the manifest, ask its members (there are none while a node stands alone: R = 0), take the greatest
+position among them, the manifest and this node's own file, and fence the manifest before anything leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from domicile.node import manifest as manifests
+from domicile.node import register
+from domicile.node.chunks import manifest_key
+from domicile.node.errors import BlobMissing, NodeError
+from domicile.node.host import Host
+from domicile.node.laying import Layer
+from domicile.node.log import BaseShape
+from domicile.node.manifest import Manifest, Stamp
+from domicile.node.own_copy import Files, OwnCopy, find, find_released
+from domicile.node.register import Conflict, Tag
+from domicile.placement.claims import Claimed
+from domicile.placement.records import Generation, Incarnation, ObjectKey, Position, Released
+
+LaidFrom = Literal["birth", "clean", "own", "store"]
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A file ready to be opened, and what the owner may build on it.
+
+    `position` is in the generation the owner goes on in, which began at `start`. The next manifest put is conditioned on
+    `tag`. `confirmed`: what was laid may be shown at once (step 6).
+    """
+
+    position: Position
+    start: int
+    shape: BaseShape
+    manifest: Manifest
+    tag: Tag
+    confirmed: bool
+    source: LaidFrom
+
+
+class OutOfDate(NodeError):
+    """The bucket or the placement store knows of a later life or a later owner than this claim."""
+
+
+async def lay(host: Host, key: ObjectKey, claimed: Claimed, files: Files) -> Laid:
+    """Lay `key`'s file for the epoch just claimed. Raises OutOfDate, Fenced, Corrupt, BlobMissing, BlobUnavailable."""
+    return await Takeover(host, key, claimed, files).run()
+
+
+class Takeover:
+    """One lay."""
+
+    def __init__(self, host: Host, key: ObjectKey, claimed: Claimed, files: Files) -> None:
+        self._host = host
+        self._key = key
+        self._claimed = claimed
+        self._epoch = claimed.epoch
+        self._incarnation: Incarnation = claimed.incarnation
+        self._layer = Layer(host, files)
+        self._files = files
+
+    async def run(self) -> Laid:
+        previous = self._claimed.previous
+        state = previous.row.state if previous is not None else None
+        if isinstance(state, Released) and state.tag is not None:
+            laid = await self._clean(state)
+            if laid is not None:
+                return laid
+        return await self._taken()
+
+    async def _clean(self, released: Released) -> Laid | None:
+        """The released copy, if it is here: lay it, go on in its generation, ask nobody."""
+        copy = await self._host.workers.run(lambda: find_released(self._host.disk, self._files, released))
+        if copy is None:
+            return None
+        manifest = await self._manifest_of(copy, released)
+        if manifest is None:
+            return None
+        assert released.tag is not None
+        # The sidecar stays as it is: a log that grew past it is found by its walk.
+        return Laid(released.position, copy.start, copy.shape, manifest, released.tag, True, "clean")
+
+    async def _manifest_of(self, copy: OwnCopy, released: Released) -> Manifest | None:
+        landed = copy.sidecar.landed
+        if landed is not None and landed.tag == released.tag:
+            return manifests.decode(landed.manifest, self._files.sidecar)
+        manifest, tag = await register.read(self._host, self._key.id)
+        return manifest if tag == released.tag else None
+
+    async def _taken(self) -> Laid:
+        """The ordinary takeover; a birth is the one that finds nothing at all."""
+        while True:
+            manifest, tag = await self._read()
+            copy = await self._host.workers.run(
+                lambda: find(self._host.disk, self._files, self._incarnation)
+            )
+            if copy is not None and not self._agrees(copy, manifest):
+                copy = None
+            if copy is None and manifest.seq == 0 and manifest.length == 0:
+                return await self._birth(manifest, tag)
+            try:
+                return await self._adopt(manifest, tag, copy)
+            except Conflict:
+                continue
+            except BlobMissing:
+                if (await register.read(self._host, self._key.id))[1] == tag:
+                    raise
+
+    async def _read(self) -> tuple[Manifest, Tag]:
+        """M of section 5: the incarnation's manifest, or the one of a birth whose first flight has not landed."""
+        found, tag = await register.read(self._host, self._key.id)
+        if found is not None and found.incarnation > self._incarnation:
+            raise OutOfDate(
+                f"object {self._key.id}: the bucket is at incarnation {found.incarnation}, the placement store at "
+                f"{self._incarnation}: the placement store lost rows"
+            )
+        if found is not None and found.epoch > self._epoch:
+            raise OutOfDate(f"object {self._key.id}: the manifest's epoch {found.epoch} exceeds {self._epoch}")
+        if found is not None and found.incarnation == self._incarnation and not found.deleted:
+            return found, tag
+        born = self._claimed.birth
+        if born is None or born.epoch is None:
+            key = manifest_key(self._key.id)
+            raise BlobMissing(f"object {self._key.id}: its manifest is missing, although one had landed: {key}")
+        return manifests.birth(self._key, self._incarnation, born.epoch, born), tag
+
+    def _agrees(self, copy: OwnCopy, manifest: Manifest) -> bool:
+        """Whether the own file holds all that the manifest has: what is equal in generation must be equal in bytes."""
+        if copy.position < manifest.position:
+            return False
+        if copy.position.generation != manifest.generation:
+            return True
+        return copy.checksum_at(self._key.id, manifest.length) == manifest.checksum
+
+    async def _birth(self, manifest: Manifest, tag: Tag) -> Laid:
+        if not self._claimed.created:
+            # A claim before this one may have told nobody anything, but its put may be on its way: fence it.
+            manifest, tag = await self._fence(manifest, tag, rename=True)
+        await self._host.workers.run(lambda: self._layer.birth(manifest, tag))
+        return Laid(manifest.position, 0, BaseShape(), manifest, tag, True, "birth")
+
+    async def _adopt(self, manifest: Manifest, tag: Tag, copy: OwnCopy | None) -> Laid:
+        """Steps 3 to 5: lay the greatest position, fence, cut."""
+        if copy is None:
+            await self._layer.restore(manifest)
+            fenced, tag = await self._fence(manifest, tag, rename=True)
+            return await self._ready(fenced.length, BaseShape.of(manifest), fenced, tag, "store")
+        exact = copy.position == manifest.position and copy.shape == BaseShape.of(manifest)
+        fenced, tag = await self._fence(manifest, tag, rename=exact)
+        return await self._ready(copy.position.length, copy.shape, fenced, tag, "own")
+
+    async def _ready(self, length: int, shape: BaseShape, fenced: Manifest, tag: Tag, source: LaidFrom) -> Laid:
+        generation = Generation(self._epoch, 0)
+        position = Position(self._incarnation, generation, length)
+        assert isinstance(tag, str)
+        await self._host.workers.run(lambda: self._layer.cut(position, shape, fenced, tag))
+        return Laid(position, length, shape, fenced, tag, fenced.position == position, source)
+
+    async def _fence(self, manifest: Manifest, tag: Tag, *, rename: bool) -> tuple[Manifest, str]:
+        """Step 4: M′, content unchanged, conditioned on M's tag. Raises Conflict when M is no longer there."""
+        self._host.failpoints.hit("takeover.before-fence")
+        fenced = manifests.fenced(manifest, Stamp(self._epoch, self._host.put_id()), rename=rename)
+        landed = await register.put(self._host, fenced, tag)
+        self._host.failpoints.hit("takeover.after-fence")
+        return fenced, landed
