@@ -1,7 +1,8 @@
 """`Object`: what applications subclass. One instance is one residency's view of one durable object.
 
 The instance is only a window: what lasts is in `sql`, `kv` and the alarms. `bind` ties an instance to its node before
-`__init__` runs, so that `__init__` may already use them for reading into memory.
+`__init__` runs, so `name` and `log` are there at once; the database is there from the first call on, in `on_wake` for
+what is to be read into memory.
 """
 
 from __future__ import annotations
@@ -33,29 +34,29 @@ class Object:
     placement: ClassVar[Region | None] = None
     idle_secs: ClassVar[float | None] = None
 
-    _context: Context
+    _domicile: Context
 
     @property
     def sql(self) -> Sql:
         """The object's private SQLite database, inside the call's transaction."""
-        return self._context.sql
+        return self._domicile.sql
 
     @property
     def kv(self) -> Kv:
         """A small durable map beside the database, in the same transaction."""
-        return self._context.kv
+        return self._domicile.kv
 
     @property
     def name(self) -> str:
-        return self._context.name
+        return self._domicile.name
 
     @property
     def log(self) -> Log:
-        return self._context.log
+        return self._domicile.log
 
     def now(self) -> int:
         """Wall time in milliseconds since 1970; the same all through one call."""
-        return self._context.now_ms()
+        return self._domicile.now_ms()
 
     def set_alarm(
         self, when: When | None = None, name: str = "default", payload: Any = None, cron: str | None = None
@@ -69,17 +70,17 @@ class Object:
         if type(self).on_alarm is Object.on_alarm:
             raise BadArguments(f"{type(self).__name__} has no on_alarm, so an alarm could do nothing")
         _check_alarm_name(name)
-        due = due_ms(when, cron, self._context.now_ms())
-        self._context.set_alarm(name, due, _payload_json(payload), cron)
+        due = due_ms(when, cron, self._domicile.now_ms())
+        self._domicile.set_alarm(name, due, _payload_json(payload), cron)
 
     def clear_alarm(self, name: str = "default") -> bool:
         """Whether there was such an alarm."""
         _check_alarm_name(name)
-        return self._context.clear_alarm(name)
+        return self._domicile.clear_alarm(name)
 
     def alarms(self) -> list[Alarm]:
         """The object's alarms by due time, failed ones included."""
-        return self._context.alarms()
+        return self._domicile.alarms()
 
     def object(self, cls: type[Object] | str, name: str) -> Ref:
         """Another object of the same project. Given the class itself, results are typed by its annotations."""
@@ -87,7 +88,7 @@ class Object:
             raise BadArguments(f"{cls!r} is no class of objects")
         if not isinstance(name, str) or not name:
             raise BadName("an object's name is a text of at least one character")
-        return Ref(self._context, Target(cls), name)
+        return Ref(self._domicile, Target(cls), name)
 
     # Hooks: `def` or `async def`, and no part of the interface.
 
@@ -112,7 +113,7 @@ class Object:
 def bind(cls: type[O], context: Context) -> O:
     """A new instance, tied to `context` before its `__init__` runs. An exception of `__init__` passes through."""
     instance = cls.__new__(cls)
-    instance._context = context
+    instance._domicile = context
     instance.__init__()  # type: ignore[misc] # the registry has checked that it takes no arguments
     return instance
 
