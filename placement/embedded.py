@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from domicile.placement.change_log import CHANGES_MAX
 from domicile.placement.ledger import Ledger
 from domicile.placement.store import (
     SCAN_MAX,
@@ -48,6 +49,7 @@ class _Job:
     future: asyncio.Future[Any]
     result: Any = None
     error: BaseException | None = None
+    answered: bool = False
 
     def resolve(self) -> None:
         """On the job's own loop. A caller that went away is told nothing."""
@@ -62,14 +64,21 @@ class _Job:
 class EmbeddedStore:
     """A Store in one SQLite file (":memory:" for tests). One process, one opener.
 
-    `monotonic` gives seconds for grants; `vfs` names an apsw VFS. A grant that ran out is noticed by the next
+    `monotonic` gives seconds for grants; `vfs` names an apsw VFS; `changes_max` is how much past is kept for watches
+    and scans. A grant that ran out is noticed by the next
     operation of anyone. Opening blocks for a few milliseconds and raises StoreInUse or StoreUnavailable.
     """
 
     def __init__(
-        self, path: str, monotonic: Callable[[], float], *, vfs: str | None = None, inline: bool = False
+        self,
+        path: str,
+        monotonic: Callable[[], float],
+        *,
+        vfs: str | None = None,
+        inline: bool = False,
+        changes_max: int = CHANGES_MAX,
     ) -> None:
-        self._ledger = Ledger(path, monotonic, vfs)
+        self._ledger = Ledger(path, monotonic, vfs, changes_max)
         self._log = self._ledger.log
         self._closed = False
         self._watchers: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
@@ -192,9 +201,10 @@ class EmbeddedStore:
             job = self._queue.get_nowait()
             if job is not None:
                 jobs.append(job)
-        for job in jobs:
-            job.error = job.error or StoreUnavailable("the placement store's thread has ended", maybe=True)
-        _resolve(jobs)
+        unanswered = [job for job in jobs if not job.answered]
+        for job in unanswered:
+            job.error = StoreUnavailable("the placement store's thread has ended", maybe=True)
+        _resolve(unanswered)
 
     def _run_and_resolve(self, jobs: list[_Job]) -> None:
         for part in ([job for job in jobs if not job.writes], [job for job in jobs if job.writes]):
@@ -239,6 +249,7 @@ def _attempt(job: _Job) -> None:
 def _resolve(jobs: list[_Job]) -> None:
     loops: dict[asyncio.AbstractEventLoop, list[_Job]] = {}
     for job in jobs:
+        job.answered = True
         loops.setdefault(job.loop, []).append(job)
     for loop, mine in loops.items():
         _call_on(loop, lambda mine=mine: [job.resolve() for job in mine])  # type: ignore[misc]

@@ -73,7 +73,7 @@ class _Transaction:
 class Ledger:
     """All calls from one thread at a time. `monotonic` gives seconds, for grants."""
 
-    def __init__(self, path: str, monotonic: Callable[[], float], vfs: str | None = None) -> None:
+    def __init__(self, path: str, monotonic: Callable[[], float], vfs: str | None, changes_max: int) -> None:
         """Raises StoreInUse, StoreUnavailable."""
         self._monotonic = monotonic
         self._grants: dict[Grant, _Lifetime] = {}
@@ -85,7 +85,7 @@ class Ledger:
             raise StoreInUse(f"the placement store {path} is open elsewhere: one process owns it") from error
         except (apsw.Error, OSError) as error:
             raise StoreUnavailable(f"the placement store {path} cannot be opened: {error}") from error
-        self.log = ChangeLog(version)
+        self.log = ChangeLog(version, changes_max)
         self._run = version
         self._granted = 0
         self._at = _Transaction(version)

@@ -206,7 +206,7 @@ class Membership:
         self._failures += 1
         backoff = 0.0 if self._failures == 1 else BACKOFF_SECS * 2.0 ** min(self._failures - 2, 10)
         left = self.admission.remaining()
-        return min(backoff, BACKOFF_MAX_SECS, max(left / 4, BACKOFF_SECS))
+        return min(backoff, BACKOFF_MAX_SECS, max(left / 4, BACKOFF_SECS) if left > 0 else BACKOFF_MAX_SECS)
 
     async def _wait(self, secs: float) -> None:
         sleep = asyncio.ensure_future(self._clock.sleep(secs))
