@@ -43,7 +43,9 @@ def stored(tmp_path):
     seeded = manifest.rotated(born, manifest.Stamp(E, b"p" * 16), manifest.Reach(generation, 0, 0, b"0" * 16), base)
     reach = manifest.Reach(generation, 0, len(log), checksum(seeded.seed, log))
     whole = manifest.extended(seeded, manifest.Stamp(E, b"q" * 16), reach, segment=segment, tail=log[cut:])
-    store = {chunk_key(KEY.id, FIRST_INCARNATION, ref): image[n * CHUNK_BYTES :][:CHUNK_BYTES] for n, ref in enumerate(refs)}
+    store = {
+        chunk_key(KEY.id, FIRST_INCARNATION, ref): image[n * CHUNK_BYTES :][:CHUNK_BYTES] for n, ref in enumerate(refs)
+    }
     store[segment_key(KEY.id, FIRST_INCARNATION, segment)] = log[:cut]
     store[manifest_key(KEY.id)] = manifest.encode(whole)
     return whole, store

@@ -28,9 +28,8 @@ def main() -> int:
             print(explain(report))
         if report.violations:
             failed += 1
-            print(
-                f"seed {seed}: {report.violations[0]}\n  again: python -m simworld --node {asked.node} --seeds {seed} --log"
-            )
+            print(f"seed {seed}: {report.violations[0]}")
+            print(f"  again: python -m simworld --node {asked.node} --seeds {seed} --log")
             if failed >= FAILURES_MAX:
                 break
     secs = time.monotonic() - started
@@ -43,7 +42,8 @@ def explain(report: Report) -> str:
     plan = "\n".join(f"  {fault}" for fault in report.plan.faults)
     found = "\n".join(f"  {violation}" for violation in report.violations)
     log = "\n".join(f"  {line}" for line in report.notes)
-    return f"plan, calm at {report.plan.calm_at}:\n{plan}\nlog:\n{log}\nhistory:\n{report.history.dump()}violations:\n{found}"
+    history = report.history.dump()
+    return f"plan, calm at {report.plan.calm_at}:\n{plan}\nlog:\n{log}\nhistory:\n{history}violations:\n{found}"
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ class _Ledger:
 
 
 def _items(op: Operation) -> tuple[str, ...]:
-    return op.shown.items if op.shown is not None else ()
+    return op.shown.items if op.shown is not None and op.op != "delete" else ()
 
 
 def _replayed(op: Operation) -> bool:

@@ -23,11 +23,11 @@ CALL_SECS = 30.0
 PATIENCE_SECS = 60.0
 
 
-class NotReached(Exception):  # noqa: N818 - two ways a network fails, named as the client sees them
+class NotReached(Exception):
     """Nobody listens: nothing was sent."""
 
 
-class ConnectionLost(Exception):  # noqa: N818
+class ConnectionLost(Exception):
     """The request was sent, and its answer will not come."""
 
 

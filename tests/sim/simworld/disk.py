@@ -129,6 +129,7 @@ class SimDisk:
         self._used = 0
         self._debt = 0.0
         self.faults = Faults()
+        self.sins: list[str] = []
         self.ops = 0
         self.on_op: Callable[[int], None] | None = None
         self.on_crash: Callable[[], None] | None = None
@@ -139,7 +140,10 @@ class SimDisk:
         return f"boot-{self._boot}"
 
     def read(self, path: str) -> bytes:
-        return bytes(self._file(path).data)
+        return bytes(self._closing(path).data)
+
+    def read_at(self, path: str, offset: int, length: int) -> bytes:
+        return bytes(self._closing(path).data[offset : offset + length])
 
     def size(self, path: str) -> int | None:
         inode = self._names.get(path)
@@ -148,7 +152,8 @@ class SimDisk:
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
         if dead():
             return
-        inode = self.create(path)
+        self.create(path)
+        inode = self._closing(path)
         self.grow(len(data) - len(inode.data))
         if dead():
             return
@@ -156,6 +161,16 @@ class SimDisk:
         inode.write(data, 0)
         if sync:
             self.sync_inode(inode)
+
+    def write_at(self, path: str, offset: int, data: bytes) -> None:
+        if dead():
+            return
+        self.create(path)
+        inode = self._closing(path)
+        self.grow(max(0, offset + len(data) - len(inode.data)))
+        if dead():
+            return
+        inode.write(data, offset)
 
     def replace(self, path: str, data: bytes, *, sync: bool) -> None:
         beside = path + ".new"
@@ -179,7 +194,7 @@ class SimDisk:
     def truncate(self, path: str, length: int, *, sync: bool) -> None:
         if dead():
             return
-        inode = self._file(path)
+        inode = self._closing(path)
         self.grow(length - len(inode.data))
         if dead():
             return
@@ -193,6 +208,8 @@ class SimDisk:
         self._op()
         if dead():
             return
+        if self._names[path] is not _DIR:
+            self._closing(path)
         self._used -= len(self._names[path].data)
         self._change(_Change((os.path.dirname(path),), [(path, None)]))
 
@@ -222,7 +239,7 @@ class SimDisk:
         if inode is _DIR:
             self._sync_dir(path)
         else:
-            self.sync_inode(inode)
+            self.sync_inode(self._closing(path))
 
     # what the VFS uses
 
@@ -309,6 +326,13 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         if inode is _DIR:
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        return inode
+
+    def _closing(self, path: str) -> Inode:
+        """The file, by a descriptor of its own that is closed again: which drops SQLite's locks, if it has some."""
+        inode = self._file(path)
+        if inode.holders:
+            self.sins.append(f"{path} was opened and closed beside its connection, which loses its locks by that")
         return inode
 
     def _change(self, change: _Change) -> None:

@@ -28,11 +28,11 @@ class SimulationError(AssertionError):
     """The world came to an end that it must not have."""
 
 
-class Deadlock(SimulationError):  # noqa: N818 - the word itself
+class Deadlock(SimulationError):
     """Nothing is ready, no timer is set, and the main task waits."""
 
 
-class OutOfTime(SimulationError):  # noqa: N818 - the word itself
+class OutOfTime(SimulationError):
     """The run passed its bound of virtual seconds or of steps."""
 
 
@@ -154,10 +154,10 @@ class SimLoop(asyncio.BaseEventLoop):
             self._prune_at = 2 * len(self._everyone) + 256
         return task
 
-    def create_future(self) -> SimFuture:  # type: ignore[override]
+    def create_future(self) -> SimFuture:
         return SimFuture(loop=self)
 
-    def call_soon_threadsafe(  # type: ignore[override]
+    def call_soon_threadsafe(
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """As call_soon. Raises SimulationError from a real thread: its moment would not replay."""
@@ -165,7 +165,9 @@ class SimLoop(asyncio.BaseEventLoop):
             raise SimulationError("a real thread called into a simulated world: pass it simworld.threads.Workers")
         return self.call_soon(callback, *args, context=context)
 
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
         """The function runs inline at a seeded later step, whatever the executor."""
         future = self.create_future()
 

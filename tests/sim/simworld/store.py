@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from domicile.placement.store import (
     CONDITIONS_MAX,
@@ -33,6 +35,8 @@ from simworld.weather import Weather
 
 SNAPSHOTS_MAX = 32
 
+T = TypeVar("T")
+
 
 @dataclass
 class _GrantState:
@@ -42,11 +46,11 @@ class _GrantState:
 
 
 class SimStore:
-    """A `domicile.placement.store.Store`. It outlives every node."""
+    """The store itself, which outlives every node; `session` is how a process reaches it."""
 
     def __init__(self, loop: SimLoop, rng: random.Random) -> None:
         self.weather = Weather(loop, rng)
-        self._loop = loop
+        self.loop = loop
         self._rows: dict[str, Record] = {}
         self._version = 0
         self._log: list[Event] = []
@@ -57,58 +61,9 @@ class SimStore:
         self._snapshots: dict[int, list[Record]] = {}
         self._watchers: list[asyncio.Future[None]] = []
 
-    async def read(self, keys: Sequence[str]) -> dict[str, Record]:
-        asked = list(keys)
-        return await self.weather.request(
-            lambda: {key: self._rows[key] for key in asked if key in self._rows}, _fail, writes=False
-        )
-
-    async def write(
-        self, conditions: Sequence[Condition], mutations: Sequence[Mutation], grant: Grant | None = None
-    ) -> Committed | Conflict:
-        if len(conditions) > CONDITIONS_MAX or len(mutations) > MUTATIONS_MAX:
-            raise ValueError("too many conditions or mutations in one write")
-        if len({mutation.key for mutation in mutations}) < len(mutations):
-            raise ValueError("a key may change once in a write")
-        wanted, changes = list(conditions), list(mutations)
-        return await self.weather.request(lambda: self._write(wanted, changes, grant), _fail, writes=True)
-
-    async def scan(self, prefix: str, limit: int = SCAN_MAX, token: str | None = None) -> Page:
-        if not 1 <= limit <= SCAN_MAX:
-            raise ValueError(f"a page has 1 to {SCAN_MAX} records")
-        return await self.weather.request(lambda: self._scan(prefix, limit, token), _fail, writes=False)
-
-    async def watch(self, prefix: str, after: int) -> AsyncIterator[Event | Resync]:
-        while True:
-            if after < self._compacted:
-                after = self._compacted
-                yield Resync(after)
-                continue
-            events = [event for event in self._log if event.version > after]
-            if events and not self.weather.out():
-                await asyncio.sleep(self.weather.odds.latency)
-                after = events[-1].version
-                for event in events:
-                    if event.key.startswith(prefix):
-                        yield event
-            elif events:
-                await asyncio.sleep(0.5)
-            else:
-                changed = self._loop.create_future()
-                self._watchers.append(changed)
-                await changed
-
-    async def grant(self, ttl_secs: float) -> Grant:
-        return await self.weather.request(lambda: self._grant(ttl_secs), _fail, writes=True)
-
-    async def keep(self, grant: Grant) -> None:
-        await self.weather.request(lambda: self._keep(grant), _fail, writes=True)
-
-    async def revoke(self, grant: Grant) -> None:
-        await self.weather.request(lambda: self._end_grant(grant), _fail, writes=True)
-
-    async def close(self) -> None:
-        """Nothing to let go."""
+    def session(self) -> Session:
+        """A connection of its own, to be closed."""
+        return Session(self)
 
     # by hand
 
@@ -122,13 +77,18 @@ class SimStore:
         self._log.clear()
         self._snapshots.clear()
 
-    def _write(
+    # what a session asks
+
+    def read(self, keys: list[str]) -> dict[str, Record]:
+        return {key: self._rows[key] for key in keys if key in self._rows}
+
+    def write(
         self, conditions: list[Condition], mutations: list[Mutation], grant: Grant | None
     ) -> Committed | Conflict:
-        if grant is not None and grant not in self._grants:
-            raise GrantGone(grant)
         if not all(self._holds(condition) for condition in conditions):
             return Conflict({condition.key: self._rows.get(condition.key) for condition in conditions})
+        if grant is not None and grant not in self._grants:
+            raise GrantGone(grant)
         return Committed(self._commit(mutations, grant))
 
     def _holds(self, condition: Condition) -> bool:
@@ -154,13 +114,10 @@ class SimStore:
             else:
                 continue
             self._log.append(Event(mutation.key, self._version, self._rows.get(mutation.key)))
-        watchers, self._watchers = self._watchers, []
-        for changed in watchers:
-            if not changed.done():
-                changed.set_result(None)
+        self.wake()
         return self._version
 
-    def _scan(self, prefix: str, limit: int, token: str | None) -> Page:
+    def scan(self, prefix: str, limit: int, token: str | None) -> Page:
         if token is None:
             version, after = self._version, ""
             rows = sorted(self._rows.values(), key=lambda row: row.key.encode())
@@ -184,22 +141,22 @@ class SimStore:
         more = len(page) < len(rest)
         return Page(tuple(page), version, f"{version}:{page[-1].key}" if more else None)
 
-    def _grant(self, ttl_secs: float) -> Grant:
+    def grant(self, ttl_secs: float) -> Grant:
         self._numbers += 1
         grant = Grant(f"grant-{self._numbers}")
         self._grants[grant] = _GrantState(ttl_secs)
-        self._keep(grant)
+        self.keep(grant)
         return grant
 
-    def _keep(self, grant: Grant) -> None:
+    def keep(self, grant: Grant) -> None:
         state = self._grants.get(grant)
         if state is None:
             raise GrantGone(grant)
         if state.timer is not None:
             state.timer.cancel()
-        state.timer = self._loop.in_world(self._loop.call_later, state.ttl_secs, self._end_grant, grant)
+        state.timer = self.loop.in_world(self.loop.call_later, state.ttl_secs, self.end_grant, grant)
 
-    def _end_grant(self, grant: Grant) -> None:
+    def end_grant(self, grant: Grant) -> None:
         state = self._grants.pop(grant, None)
         if state is None:
             return
@@ -207,6 +164,87 @@ class SimStore:
             state.timer.cancel()
         if state.keys:
             self._commit([Delete(key) for key in sorted(state.keys)], None)
+
+    def changes(self, after: int) -> list[Event | Resync]:
+        """What a watch shows next: the changes after `after`, or that they are forgotten."""
+        if after < self._compacted:
+            return [Resync(self._compacted)]
+        at = bisect.bisect_right(self._log, after, key=lambda event: event.version)
+        return list(self._log[at:])
+
+    def changed(self) -> asyncio.Future[None]:
+        """Resolves with the next change."""
+        future = self.loop.create_future()
+        self._watchers.append(future)
+        return future
+
+    def wake(self) -> None:
+        """Let every watch look again."""
+        watchers, self._watchers = self._watchers, []
+        for changed in watchers:
+            if not changed.done():
+                changed.set_result(None)
+
+
+class Session:
+    """A `domicile.placement.store.Store`: one process's connection to the store, behind the weather."""
+
+    def __init__(self, server: SimStore) -> None:
+        self.server = server
+        self._ask = server.weather.request
+        self._closed = False
+
+    async def read(self, keys: Sequence[str]) -> dict[str, Record]:
+        asked = list(keys)
+        return await self._request(lambda: self.server.read(asked), writes=False)
+
+    async def write(
+        self, conditions: Sequence[Condition], mutations: Sequence[Mutation], grant: Grant | None = None
+    ) -> Committed | Conflict:
+        if len(conditions) > CONDITIONS_MAX or len(mutations) > MUTATIONS_MAX:
+            raise ValueError(f"a write has at most {CONDITIONS_MAX} conditions and {MUTATIONS_MAX} mutations")
+        keys = [change.key for change in mutations]
+        if len(set(keys)) < len(keys):
+            raise ValueError("a write changes a key once")
+        if any(not key or "\0" in key for key in keys):
+            raise ValueError("a key is text without NUL, and not empty")
+        wanted, changes = list(conditions), list(mutations)
+        return await self._request(lambda: self.server.write(wanted, changes, grant), writes=True)
+
+    async def scan(self, prefix: str, limit: int = SCAN_MAX, token: str | None = None) -> Page:
+        if not 1 <= limit <= SCAN_MAX:
+            raise ValueError(f"the limit of a page is 1 to {SCAN_MAX}")
+        return await self._request(lambda: self.server.scan(prefix, limit, token), writes=False)
+
+    async def watch(self, prefix: str, after: int) -> AsyncIterator[Event | Resync]:
+        while not self._closed:
+            found = [] if self.server.weather.out() else self.server.changes(after)
+            if not found:
+                await asyncio.wait([self.server.changed()], timeout=0.5 if self.server.weather.out() else None)
+                continue
+            await asyncio.sleep(self.server.weather.odds.latency)
+            for event in found:
+                after = event.version
+                if isinstance(event, Resync) or event.key.startswith(prefix):
+                    yield event
+
+    async def grant(self, ttl_secs: float) -> Grant:
+        return await self._request(lambda: self.server.grant(ttl_secs), writes=True)
+
+    async def keep(self, grant: Grant) -> None:
+        await self._request(lambda: self.server.keep(grant), writes=True)
+
+    async def revoke(self, grant: Grant) -> None:
+        await self._request(lambda: self.server.end_grant(grant), writes=True)
+
+    async def close(self) -> None:
+        self._closed = True
+        self.server.wake()
+
+    async def _request(self, effect: Callable[[], T], *, writes: bool) -> T:
+        if self._closed:
+            raise StoreUnavailable("this connection to the store is closed")
+        return await self._ask(effect, _fail, writes=writes)
 
 
 def _fail(detail: str, maybe: bool) -> StoreUnavailable:

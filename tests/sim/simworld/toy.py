@@ -200,9 +200,10 @@ def toy(flaw: Flaw = "none") -> Any:
 
 async def _claim(world: World) -> Epoch:
     """An epoch of its own for each start, drawn from the placement store."""
+    store = world.store.session()
     while True:
         try:
-            written = await world.store.write([], [Put("/toy/starts", b"")])
+            written = await store.write([], [Put("/toy/starts", b"")])
         except StoreUnavailable:
             await world.clock.sleep(0.5)
             continue

@@ -122,6 +122,7 @@ class World:
             for judge in self.options.judges:
                 violations += judge(self)
             violations += [Violation("unhandled", "node", complaint) for complaint in self.loop.complaints]
+            violations += [Violation("locks-dropped", "disk", sin) for sin in self.disk.sins[:3]]
             digest = self.loop.digest() if self.options.traced else ""
             self._end()
             if collecting:
@@ -161,7 +162,7 @@ class World:
             raise NotReached
         answer = self.loop.create_future()
         self._asked[answer] = None
-        process.spawn(self._serve(make(node.front), answer))
+        process.spawn(self._serve(make, node.front, answer))
         result: T = await answer
         return result
 
@@ -188,10 +189,10 @@ class World:
         if self.process is None and self._want_node:
             self.start()
 
-    async def _serve(self, work: Awaitable[Any], answer: SimFuture) -> None:
+    async def _serve(self, make: Callable[[Front], Awaitable[Any]], front: Front, answer: SimFuture) -> None:
         result: object
         try:
-            result = await work
+            result = await make(front)
         except Exception as error:  # noqa: BLE001 - the error is the answer
             result = error
         self.loop.in_world(self.loop.call_later, self._latency(), self._answer, answer, result)
