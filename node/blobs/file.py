@@ -18,14 +18,14 @@ import functools
 import itertools
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from blake3 import blake3
 
-from domicile.node.blobs import paths, register
-from domicile.node.blobs.base import Absent, Blob, Listed, Precondition
+from domicile.node.blobs import files, paths, register
+from domicile.node.blobs.base import ABSENT, Absent, Blob, Listed, Precondition
 from domicile.node.blobs.pool import Pool
 from domicile.node.clock import Clock
 from domicile.node.errors import BlobMissing, BlobUnavailable, PreconditionFailed
@@ -49,8 +49,8 @@ class FileBlobs:
         self._clock = clock
         for name in ("data", "locks", "temp"):
             os.makedirs(f"{root}/{name}", exist_ok=True)
-        _sync(root)
-        self._temp, self._temp_fd = _claim_temp(f"{root}/temp")
+        files.sync(root)
+        self._temp, self._temp_fd = files.claim_temp(f"{root}/temp")
         self._temp_names = itertools.count()
         self._turns: dict[int, asyncio.Lock] = {}
         self._pool = Pool(THREADS, "blobs")
@@ -66,7 +66,7 @@ class FileBlobs:
         await self._locked(key, functools.partial(self._delete, key))
 
     async def list(self, prefix: str) -> AsyncIterator[Listed]:
-        for key, size in await self._in_thread(functools.partial(self._list, prefix)):
+        for key, size in await self._finished(self._pool.start(functools.partial(self._list, prefix))):
             if size is None:
                 with suppress(BlobMissing):
                     yield Listed(key, len((await self.get(key)).data))
@@ -79,19 +79,28 @@ class FileBlobs:
         os.close(self._temp_fd)
 
     async def _locked(self, key: str, work: Callable[[], T]) -> T:
-        """Run `work` in a thread, under the key's turn in this process and its lock among processes."""
+        """Run `work` in a thread, under the key's turn in this process and its lock among processes.
+
+        A caller that goes away does not give up the turn before its work has ended: what comes next sees its outcome.
+        """
         stripe = _stripe(key)
-        async with self._turns.setdefault(stripe, asyncio.Lock()):
+        turn = self._turns.setdefault(stripe, asyncio.Lock())
+        await turn.acquire()
+        running: asyncio.Future[T] | None = None
+        try:
             give_up = self._clock.monotonic() + LOCK_WAIT_SECS
-            while True:
+            while self._clock.monotonic() < give_up:
+                running = self._pool.start(functools.partial(self._under_lock, stripe, work))
                 try:
-                    return await self._in_thread(functools.partial(self._under_lock, stripe, work))
+                    return await self._finished(running)
                 except _LockHeldError:
-                    if self._clock.monotonic() >= give_up:
-                        raise BlobUnavailable(
-                            f"{key}: another process holds its lock for {LOCK_WAIT_SECS:g} s"
-                        ) from None
-                await self._clock.sleep(LOCK_RETRY_SECS)
+                    await self._clock.sleep(LOCK_RETRY_SECS)
+        finally:
+            if running is None or running.done():
+                turn.release()
+            else:
+                running.add_done_callback(functools.partial(_release, turn))
+        raise BlobUnavailable(f"{key}: another process holds its lock for {LOCK_WAIT_SECS:g} s")
 
     def _under_lock(self, stripe: int, work: Callable[[], T]) -> T:
         fd = os.open(f"{self._root}/locks/{stripe:03x}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -104,42 +113,44 @@ class FileBlobs:
         finally:
             os.close(fd)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _finished(self, running: asyncio.Future[T]) -> T:
         try:
-            return await self._pool.run(work)
+            return await asyncio.shield(running)
         except OSError as error:
             raise BlobUnavailable(f"{self._root}: {error}", maybe=error.errno == errno.EIO) from error
 
     def _get(self, key: str) -> Blob:
-        value = self._read(key)
+        path = self._path(key)
+        with files.opened(path + paths.REGISTER, os.O_RDONLY) as fd:
+            value = self._read_blob(path) if fd is None else register.read(fd, key)
         if value is None:
             raise BlobMissing(key)
         return Blob(value.data, value.tag)
 
-    def _read(self, key: str) -> register.Value | None:
-        """The value, if there is one; a sequence number of 0 says that no register holds it."""
-        path = self._path(key)
-        with _opened(path + paths.REGISTER, os.O_RDONLY) as fd:
-            if fd is not None:
-                return register.read(fd, key)
-        with _opened(path + paths.BLOB, os.O_RDONLY) as fd:
+    def _read_blob(self, path: str, condition: Precondition = ABSENT) -> register.Value | None:
+        """What is stored whole, as a value without a sequence number; not looked at for a put without a condition."""
+        if condition is None:
+            return None
+        with files.opened(path + paths.BLOB, os.O_RDONLY) as fd:
             if fd is None:
                 return None
-            data = _read_all(fd)
-            return register.Value(0, data, blake3(data).hexdigest())
+            data = files.read_all(fd)
+            return register.Value(0, data, blake3(data).hexdigest(), 0)
 
     def _put(self, key: str, data: bytes, condition: Precondition) -> str:
         path = self._path(key)
-        present: register.Value | None = None
-        if condition is not None or os.path.exists(path + paths.REGISTER):
-            present = self._read(key)
-        if condition is not None:
-            _check(key, present.tag if present else None, condition)
-        if present and present.sequence:
-            return self._put_again(path + paths.REGISTER, data, present.sequence + 1)
+        with files.opened(path + paths.REGISTER, os.O_RDWR) as fd:
+            present = self._read_blob(path, condition) if fd is None else register.read(fd, key)
+            if condition is not None:
+                _check(key, present.tag if present else None, condition)
+            if fd is not None and present is not None and register.fits(present, data):
+                return register.overwrite(fd, present, data)
+        if present is not None and present.sequence:
+            self._put_whole(path + paths.REGISTER, register.blank(data, present.sequence + 1))
+            return register.tag_of(data, present.sequence + 1)
         if condition is not None and present is None and len(data) <= register.DATA_BYTES_MAX:
             return self._put_first(path + paths.REGISTER, data)
-        _remove(path + paths.REGISTER)  # one that never was whole
+        files.remove(path + paths.REGISTER)  # one that never was whole
         self._put_whole(path + paths.BLOB, data)
         return blake3(data).hexdigest()
 
@@ -147,9 +158,9 @@ class FileBlobs:
         """A new register, where it will stay: until its first slot is whole it is not there."""
         fd = self._in_folder(path, lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
         try:
-            _write_all(fd, register.blank(data, 1))
+            files.write_all(fd, register.blank(data, 1))
             os.fdatasync(fd)
-            _sync(os.path.dirname(path))
+            files.sync(os.path.dirname(path))
             register.mark(fd, 1)
             return register.tag_of(data, 1)
         except OSError:
@@ -158,27 +169,20 @@ class FileBlobs:
         finally:
             os.close(fd)
 
-    def _put_again(self, path: str, data: bytes, sequence: int) -> str:
-        with _opened(path, os.O_RDWR) as fd:
-            if fd is not None and register.fits(fd, data):
-                return register.overwrite(fd, data, sequence)
-        self._put_whole(path, register.blank(data, sequence))
-        return register.tag_of(data, sequence)
-
     def _put_whole(self, path: str, data: bytes) -> None:
         temp = f"{self._temp}/{next(self._temp_names)}"
         try:
             fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                _write_all(fd, data)
+                files.write_all(fd, data)
                 os.fdatasync(fd)
             finally:
                 os.close(fd)
             self._in_folder(path, lambda: os.rename(temp, path))
         except OSError:
-            _remove(temp)
+            files.remove(temp)
             raise
-        _sync(os.path.dirname(path))
+        files.sync(os.path.dirname(path))
 
     def _in_folder(self, path: str, act: Callable[[], T]) -> T:
         """Do `act`, which makes `path`, making its folders as needed; a delete may be removing them meanwhile."""
@@ -196,12 +200,12 @@ class FileBlobs:
         for made in reversed(missing):
             with suppress(FileExistsError, FileNotFoundError):
                 os.mkdir(made)
-                _sync(os.path.dirname(made))
+                files.sync(os.path.dirname(made))
 
     def _delete(self, key: str) -> None:
         path = self._path(key)
         for suffix in paths.SUFFIXES:
-            _remove(path + suffix)
+            files.remove(path + suffix)
         folder = os.path.dirname(path)
         with suppress(OSError):  # the first folder that is not empty, or gone already
             while folder != f"{self._root}/data":
@@ -239,6 +243,11 @@ class _LockHeldError(Exception):
     """Another process, or another operation of this one that outlived its caller, holds the key's lock."""
 
 
+def _release(turn: asyncio.Lock, ended: asyncio.Future[Any]) -> None:
+    ended.exception()  # nobody waits for it any more
+    turn.release()
+
+
 def _stripe(key: str) -> int:
     return int.from_bytes(blake3(paths.path_of(key).encode()).digest(length=2), "big") % LOCK_FILES
 
@@ -249,71 +258,3 @@ def _check(key: str, present: str | None, condition: str | Absent) -> None:
             raise PreconditionFailed(f"{key}: something is stored there")
     elif present != condition:
         raise PreconditionFailed(f"{key}: " + ("another value" if present else "nothing") + " is stored there")
-
-
-def _claim_temp(temp: str) -> tuple[str, int]:
-    """A folder of this store's own, locked while it lives; folders whose owners are dead are removed."""
-    gate = os.open(temp, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        for name in os.listdir(temp):
-            _remove_if_dead(f"{temp}/{name}")
-        mine = next(path for n in itertools.count() if not os.path.exists(path := f"{temp}/{n}"))
-        os.mkdir(mine)
-        fd = os.open(mine, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return mine, fd
-    finally:
-        os.close(gate)
-
-
-def _remove_if_dead(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder)
-    except BlockingIOError:
-        return
-    finally:
-        os.close(fd)
-
-
-@contextmanager
-def _opened(path: str, flags: int) -> Iterator[int | None]:
-    """A descriptor, or None when there is no such file."""
-    try:
-        fd = os.open(path, flags | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        yield None
-        return
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _read_all(fd: int) -> bytes:
-    size = os.fstat(fd).st_size
-    data = os.pread(fd, size, 0)
-    if len(data) != size:
-        raise OSError(f"read {len(data)} bytes of {size}")
-    return data
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
-def _remove(path: str) -> None:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        os.unlink(path)
-
-
-def _sync(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -13,7 +13,7 @@ _Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"
 
 
 class Pool:
-    """Runs calls in its own threads, in the order they came. A call that began is not stopped by a cancelled waiter."""
+    """Runs calls in its own threads, in the order they came. Nothing stops a call once it was handed over."""
 
     def __init__(self, threads: int, name: str) -> None:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -22,13 +22,13 @@ class Pool:
         for thread in self._threads:
             thread.start()
 
-    async def run(self, call: Callable[[], T]) -> T:
-        """The call's result or its exception."""
+    def start(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        """A future for the call's result or its exception."""
         if self._loop is None:  # kept, since asking for the running loop is a system call each time
             self._loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = self._loop.create_future()
         self._jobs.put((call, self._loop, future))
-        return await future
+        return future
 
     def close(self) -> None:
         """Lets what is queued finish, then ends the threads."""

@@ -33,11 +33,12 @@ _MARK = Struct("<Q8s")
 
 
 class Value(NamedTuple):
-    """The present value, its sequence number, from 1, and a tag that no other value of the register has."""
+    """The present value, its sequence number, from 1, a tag no other value of the register has, and the slots' size."""
 
     sequence: int
     data: bytes
     tag: str
+    capacity: int
 
 
 def blank(data: bytes, sequence: int) -> bytes:
@@ -68,19 +69,18 @@ def tag_of(data: bytes, sequence: int) -> str:
     return _slot_check(sequence, data).hex()
 
 
-def fits(fd: int, data: bytes) -> bool:
-    """Whether the data has room in this file's slots."""
-    return _SLOT.size + len(data) <= _capacity(os.pread(fd, _HEAD_BYTES, 0))
+def fits(value: Value, data: bytes) -> bool:
+    """Whether the data has room in the slots of the file that holds this value."""
+    return _SLOT.size + len(data) <= value.capacity
 
 
-def overwrite(fd: int, data: bytes, sequence: int) -> str:
-    """Durable when it returns; gives the new tag. `sequence` is one more than that of the present value."""
-    capacity = _capacity(os.pread(fd, _HEAD_BYTES, 0))
+def overwrite(fd: int, present: Value, data: bytes) -> str:
+    """Put `data` after the present value; durable when it returns; gives the new tag."""
+    sequence = present.sequence + 1
     check = _slot_check(sequence, data)
     slot = _SLOT.pack(sequence, len(data), check) + data
-    assert len(slot) <= capacity
-    at = _HEAD_BYTES + sequence % 2 * capacity
-    written = os.pwritev(fd, [slot], at, os.RWF_DSYNC)
+    assert len(slot) <= present.capacity
+    written = os.pwritev(fd, [slot], _HEAD_BYTES + sequence % 2 * present.capacity, os.RWF_DSYNC)
     if written != len(slot):
         raise OSError(f"only {written} bytes of {len(slot)} were written")
     mark(fd, sequence)
@@ -100,7 +100,7 @@ def _newest(fd: int, capacity: int) -> Value | None:
         if sequence and length <= capacity - _SLOT.size:
             data = os.pread(fd, length, at + _SLOT.size)
             if len(data) == length and _slot_check(sequence, data) == check:
-                return Value(sequence, data, check.hex())
+                return Value(sequence, data, check.hex(), capacity)
     return None
 
 
