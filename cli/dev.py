@@ -96,6 +96,7 @@ def _environ(dev: Dev, port: int) -> dict[str, str]:
     return {
         "DOMICILE_LOG": "console",
         "DOMICILE_LOG_LEVEL": "warning",
+        "DOMICILE_PROJECTS": "first-use",
         **settings.for_node(os.environ),
         "DOMICILE_LISTEN": f"{HOST}:{port}",
         "DOMICILE_DATA": str(dev.data.resolve()),

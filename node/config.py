@@ -160,6 +160,7 @@ class Config:
     object_cache_mb: int = setting(1024, whole(0, 1 << 20, "MiB"), "local cache of chunks")
     object_paged_mb: int = setting(8, whole(1, 65_536, "MiB"), "bases above this may be laid in pages")
     # Calls and operations.
+    projects: str = setting("declared", words("declared", "first-use"), "whether calling a project creates it")
     on_incident: str = setting("serve", words("serve", "wait"), "what a takeover without a read quorum does")
     body_max_mb: int = setting(10, whole(1, 1024, "MiB"), "largest request body")
     call_deadline_secs: float = setting(30.0, number(0.05, 3600, "seconds"), "longest life of a call, waiting included")

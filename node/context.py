@@ -66,7 +66,7 @@ class ObjectContext:
         The callee's retryable refusals keep their type, so that an uncaught one is this call's answer too; its other
         refusals are this method's failure.
         """
-        self._tx.require_alone()
+        self._tx.turns.require_alone()
         assert self._call is not None, "a context is used inside a call"
         caller = self._call
         key = ObjectKey.checked(self.scope, cls, name)

@@ -24,7 +24,11 @@ async def describe(host: Host, node_id: str, key: ObjectKey, residency: Residenc
     about = {"id": key.id, "region": host.config.region, "replicas": [], "alarm_due": mirror.due_ms}
     if residency is not None:
         return about | _awake(residency, node_id)
-    if row is None or isinstance(row.row.state, Deleted) or (isinstance(row.row.state, Released) and not row.row.state.tag):
+    if (
+        row is None
+        or isinstance(row.row.state, Deleted)
+        or (isinstance(row.row.state, Released) and not row.row.state.tag)
+    ):
         raise NoSuchObject(f"there is no object {key}")
     return about | await _asleep(host, key, row)
 

@@ -102,7 +102,10 @@ class DueAlarms:
             self._host.failpoints.hit("alarm.after-handler")
             if done.error is not None:
                 self._host.log.warning(
-                    "alarm.failed", object=str(residency.key), alarm=alarm.name, attempt=alarm.attempts + 1,
+                    "alarm.failed",
+                    object=str(residency.key),
+                    alarm=alarm.name,
+                    attempt=alarm.attempts + 1,
                     error=done.error.detail,
                 )
                 marking = HookSpec("on_alarm", lambda _: None, is_async=False, takes_alarm=False)

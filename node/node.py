@@ -90,7 +90,7 @@ class Node:
         self._activation = Activation(
             self._host, seams.registry, self._projects, self._gates, lambda: self.admission, lambda: self._registration
         )
-        self._activation.first_use_creates = config.projects_on_first_use
+        self._activation.first_use_creates = config.projects == "first-use"
         self._residents = Residents(self._host, self._activation, self._sleepers)
         self._sweep = Sweep(self._host, self._residents)
         self._path = CallPath(self._residents, lambda: self.admission, config.object_ack_gate_ms / 1000)
@@ -110,9 +110,14 @@ class Node:
         for part in (self._gates.followed.run(), self._projects.followed.run(), self._sweep.run(), self._tick()):
             self._spawn(part)
 
+    def leaving(self) -> None:
+        """From here on nothing wakes, and the node says that it is not ready."""
+        self._state = "leaving"
+        self._residents.leaving = True
+
     async def stop(self, why: str = "stopped") -> None:
         """SIGTERM: no new residencies, every object released clean within the flush budget, then deregistered."""
-        self._state = "leaving"
+        self.leaving()
         await self._residents.leave()
         if self._heartbeat is not None:
             await self._heartbeat.leave(why)

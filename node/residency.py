@@ -57,7 +57,9 @@ class Ran(NamedTuple):
 class Residency:
     """One object, awake here."""
 
-    def __init__(self, host: Host, key: ObjectKey, spec: ClassSpec, claimed: Claimed, laid: Laid, engine: Engine) -> None:
+    def __init__(
+        self, host: Host, key: ObjectKey, spec: ClassSpec, claimed: Claimed, laid: Laid, engine: Engine
+    ) -> None:
         self._host = host
         self.key = key
         self.spec = spec
@@ -80,9 +82,7 @@ class Residency:
         self.rounds = Rounds(host, engine)
         self.due = DueAlarms(host, self)
         self.rotation = Rotation(host, self)
-        self.mailbox: Mailbox[Entry] = Mailbox(
-            host.loop, host.config.object_mailbox, self._run, self.due.pump
-        )
+        self.mailbox: Mailbox[Entry] = Mailbox(host.loop, host.config.object_mailbox, self._run, self.due.pump)
         self.flights.mark = self.log.mark
         if laid.confirmed:
             self.flights.land(self.log.mark)
@@ -217,7 +217,9 @@ class Residency:
         if done.error is not None:
             self._host.log.warning("on_sleep.failed", object=str(self.key), error=str(done.error))
 
-    async def run_hook(self, hook: HookSpec, args: tuple[object, ...], before: Callable[[], bool] | None = None) -> Done:
+    async def run_hook(
+        self, hook: HookSpec, args: tuple[object, ...], before: Callable[[], bool] | None = None
+    ) -> Done:
         """Run a hook in a transaction of its own; the caller has the object alone. `before` runs first, inside it."""
         began = self.log.mark
         entry = hook_entry(self._host, self.key, hook, args, before)

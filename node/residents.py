@@ -168,7 +168,9 @@ class Residents:
             idle = [
                 residency
                 for residency in self._awake.values()
-                if residency.serving and residency.quiet and now - residency.last_used > (residency.spec.idle_secs or default)
+                if residency.serving
+                and residency.quiet
+                and now - residency.last_used > (residency.spec.idle_secs or default)
             ]
             self._sleep_soon(idle)
 

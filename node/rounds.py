@@ -11,9 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
-
-from blake3 import blake3
+from typing import Any
 
 from domicile.classes import HookSpec
 from domicile.errors import CallTimeout, DomicileError, Refused
@@ -22,12 +20,11 @@ from domicile.node.context import as_failure
 from domicile.node.engine import Engine
 from domicile.node.errors import Ended, NodeError
 from domicile.node.host import Host
-from domicile.node.transaction import AsyncWork, BaseWork, CallInterrupted, Done
+from domicile.node.transaction import AsyncWork, CallInterrupted, Done, Work
 from domicile.node.values import Call
 from domicile.node.workers import Job
 from domicile.placement.records import ObjectKey
 
-T = TypeVar("T")
 IMPATIENT_ROUNDS = 64
 
 
@@ -156,7 +153,7 @@ class Rounds:
                 dones = [await self._on_loop(running, entries[0])]
         finally:
             self._running = None
-        if self._tx.prologue_landed:
+        if self._tx.prologue_done:
             self._prologue = None
         return dones
 
@@ -168,15 +165,16 @@ class Rounds:
         if running.interrupted_at is None:
             running.interrupted_at = now
         if now - running.interrupted_at <= config.object_call_grace_ms / 1000:
-            self._tx.expire(running.turn, running.inject)
+            self._tx.turns.expire(running.turn, running.inject)
         else:
             running.entry.refuse(CallTimeout("the method did not return when interrupted; nothing of it is kept"))
             self._engine.db.doom()
             running.end()
 
     async def _in_thread(self, running: Running, entries: list[Entry]) -> list[Done]:
-        works = [self._work(running, entry, partial(self._call, running, entry)) for entry in entries]
-        job = running.job = Job(partial(self._tx.run_group, works, self._prologue))
+        works = [Work(run=partial(self._call, running, entry), **_about(entry)) for entry in entries]
+        prologue = None if self._prologue is None else partial(self._wake, running, entries[0])
+        job = running.job = Job(partial(self._tx.run_group, works, prologue))
         self._host.workers.start(job, quick=self._impatient == 0)
         if not job.finished:
             self._impatient = IMPATIENT_ROUNDS
@@ -189,8 +187,9 @@ class Rounds:
         return job.result()
 
     async def _on_loop(self, running: Running, entry: Entry) -> Done:
-        work: AsyncWork = self._work(running, entry, partial(self._call_async, running, entry))
-        return await self._await_alone(running, work, self._prologue)
+        work = AsyncWork(run=partial(self._call_async, running, entry), **_about(entry))
+        prologue = None if self._prologue is None else partial(self._wake, running, entry)
+        return await self._await_alone(running, work, prologue)
 
     async def _run_async_prologue(self, entry: Entry) -> Done | None:
         running = self._running = Running(self._host.loop.create_future())
@@ -200,7 +199,7 @@ class Rounds:
             return await self._engine.wake_async()
 
         try:
-            done = await self._await_alone(running, AsyncWork(wake, "on_wake"), None)
+            done = await self._await_alone(running, AsyncWork(run=wake, method="on_wake"), None)
         finally:
             self._running = None
         if done.error is not None:
@@ -216,10 +215,10 @@ class Rounds:
             raise Stuck("a method does not return")
         return task.result()
 
-    def _work(self, running: Running, entry: Entry, run: Callable[[], T]) -> BaseWork[T]:
-        key = entry.call.idempotency_key
-        digest = b"" if key is None else blake3(entry.call.body).digest()
-        return BaseWork(run, entry.call.method, key, digest, entry.read_only)
+    def _wake(self, running: Running, entry: Entry) -> None:
+        assert self._prologue is not None
+        self._begin(running, entry)
+        self._prologue()
 
     def _call(self, running: Running, entry: Entry) -> bytes:
         self._begin(running, entry)
@@ -233,5 +232,15 @@ class Rounds:
 
     def _begin(self, running: Running, entry: Entry) -> None:
         clock = self._host.clock
-        running.begin(entry, self._tx.turn, clock.monotonic())
+        running.begin(entry, self._tx.turns.turn, clock.monotonic())
         self._context.begin(entry.call, clock.wall_ms(), running.job)
+
+
+def _about(entry: Entry) -> dict[str, Any]:
+    call = entry.call
+    return {
+        "method": call.method,
+        "idempotency_key": call.idempotency_key,
+        "body": call.body,
+        "read_only": entry.read_only,
+    }

@@ -43,6 +43,7 @@ class StoreLeg:
         self.manifest, self.tag = landed
         self._task: asyncio.Task[None] | None = None
         self._hurry: asyncio.Future[None] | None = None
+        self._urgent = False
         self._flushing = 0
         self._sent: set[bytes] = set()
         self.read_chunk: ReadChunk | None = None
@@ -60,6 +61,7 @@ class StoreLeg:
 
     def committed(self, *, awaited: bool) -> None:
         """There is more to carry."""
+        self._urgent = self._urgent or awaited
         if self._task is None:
             self._task = self._host.loop.create_task(self._fly())
             self._task.add_done_callback(self._landed_or_broken)
@@ -117,7 +119,7 @@ class StoreLeg:
         """While nobody waits, let frames gather."""
         config = self._host.config
         unshipped = self._log.length - self.manifest.length
-        if self._flights.awaited or self._flushing or unshipped >= GATHER_BYTES or not self._base_landed:
+        if self._urgent or self._flushing or unshipped >= GATHER_BYTES or not self._base_landed:
             return
         self._hurry = self._host.loop.create_future()
         timer = self._host.loop.call_later(config.object_store_interval_ms / 1000, _resolve, self._hurry)
@@ -130,7 +132,8 @@ class StoreLeg:
     async def _ship_once(self) -> None:
         """One flight: everything committed by now."""
         began = self._host.clock.monotonic()
-        async with self._host.permits.one(awaited=self._flights.awaited):
+        async with self._host.permits.one(awaited=self._urgent):
+            self._urgent = False
             end = self._log.length
             mark = self._log.mark_at(end)
             reach = Reach(self._log.generation, self._log.start, end, self._log.checksum(end))

@@ -97,9 +97,7 @@ class Takeover:
         """The ordinary takeover; a birth is the one that finds nothing at all."""
         while True:
             manifest, tag = await self._read()
-            copy = await self._host.workers.run(
-                lambda: find(self._host.disk, self._files, self._incarnation)
-            )
+            copy = await self._host.workers.run(lambda: find(self._host.disk, self._files, self._incarnation))
             if copy is not None and not self._agrees(copy, manifest):
                 copy = None
             if copy is None and manifest.seq == 0 and manifest.length == 0:

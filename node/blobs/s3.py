@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import aioboto3
@@ -76,7 +76,7 @@ class S3Blobs:
         )
         stack = AsyncExitStack()
         client = await stack.enter_async_context(
-            aioboto3.Session().client(
+            _session().client(
                 "s3",
                 region_name=config.region,
                 endpoint_url=config.endpoint,
@@ -115,8 +115,8 @@ class S3Blobs:
     async def _get(self, key: str) -> Blob:
         try:
             found = await self._client.get_object(Bucket=self._bucket, Key=self._prefix + key)
-            async with found["Body"] as body:
-                return Blob(await body.read(), found["ETag"])
+            async with found["Body"]:
+                return Blob(await found["Body"].read(), found["ETag"])
         except ClientError as error:
             if _code(error) == "NoSuchKey":
                 raise BlobMissing(key) from None
@@ -179,6 +179,12 @@ class _OnceSession(AIOHTTPSession):
         session = await super()._get_session(proxy_url)  # type: ignore[misc]  # private, and untyped
         session._retry_connection = False
         return session
+
+
+@cache
+def _session() -> aioboto3.Session:
+    """One for all buckets of the process: reading S3's description of itself takes a tenth of a second."""
+    return aioboto3.Session()
 
 
 def _status(error: ClientError) -> int:

@@ -85,9 +85,11 @@ class Connection(asyncio.Protocol):
         self.server.joined(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._phase is Phase.OVER:
-            return
         self._raw_bytes += len(data)
+        if self._phase is Phase.OVER:
+            if self._raw_bytes > self.server.limits.body_bytes_max + self.server.limits.head_bytes_max:
+                self.transport.abort()  # whoever sends that much does not mean to read an answer
+            return
         try:
             self._parser.feed_data(data)
             self._check_raw_bytes()
@@ -265,6 +267,7 @@ class Connection(asyncio.Protocol):
         """Say that nothing follows, and wait until the client closes too: a reset could overtake the last answer."""
         self._await(Phase.OVER, self.server.limits.linger_secs)
         self._phase = Phase.OVER
+        self._raw_bytes = 0
         if self.transport.can_write_eof() and not self._half_closed:
             self.transport.write_eof()
             self.transport.resume_reading()
