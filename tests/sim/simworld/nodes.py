@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import get_args
 
+from simworld import real
 from simworld.toy import Flaw, toy
 from simworld.world import Options
 
 
 def options_for(name: str) -> Options:
-    """`toy`, or `toy:FLAW`. Raises ValueError for anything else."""
+    """`real`, `toy`, or `toy:FLAW`. Raises ValueError for anything else."""
+    if name == "real":
+        return real.options()
     kind, _, flaw = name.partition(":")
     if kind == "toy" and (not flaw or flaw in get_args(Flaw)):
         return Options(toy(flaw or "none"))  # type: ignore[arg-type]
-    raise ValueError(f"{name!r} is not a node this world can run: toy, toy:{', toy:'.join(get_args(Flaw))}")
+    raise ValueError(f"{name!r} is not a node this world can run: real, toy, toy:{', toy:'.join(get_args(Flaw))}")

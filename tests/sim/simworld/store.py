@@ -34,6 +34,7 @@ from simworld.loop import SimLoop
 from simworld.weather import Weather
 
 SNAPSHOTS_MAX = 32
+LEAP = 1000
 
 T = TypeVar("T")
 
@@ -70,6 +71,12 @@ class SimStore:
     def rows(self) -> dict[str, Record]:
         """Everything there now."""
         return dict(self._rows)
+
+    def restarted(self) -> None:
+        """As the embedded store opens: the grants of earlier runs are dropped, the sequence leaps."""
+        self._version += LEAP
+        for grant in sorted(self._grants):
+            self.end_grant(grant)
 
     def compact(self) -> None:
         """Forget the past: watchers behind get Resync, scans under way expire."""

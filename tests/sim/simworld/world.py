@@ -181,6 +181,11 @@ class World:
             self.node = node
             self.note("up")
 
+    def replace(self, process: Process, why: str) -> None:
+        """The process asks for its own end."""
+        self.note(f"replaced: {why}")
+        self.loop.in_world(self.loop.call_soon, self._fell, process)
+
     def _fell(self, process: Process) -> None:
         if self.process is process:
             self.crash()
