@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from typing import TYPE_CHECKING, Any, Self
 
 from domicile import surface
-from domicile.database import Changed, Params, SqlStatement
+from domicile.database import Changed
 from domicile.requests import Call, ObjectInfo
-from domicile.surface import Place
+from domicile.surface import Place, SqlParams
 
 if TYPE_CHECKING:
     from domicile.client import Client, SyncClient
@@ -84,58 +84,60 @@ class SyncObject(_Placed):
 
 
 class AsyncDatabase(AsyncObject):
-    """A `Database`, in SQL. Blobs are `{"$base64": …}` both ways."""
+    """A `Database`, in SQL: parameters by position or by name, rows as dicts, blobs as bytes."""
 
-    async def exec(self, sql: str, params: Params = None) -> Changed:
-        changed: Changed = await self._client.run(self._place.sql("exec", sql=sql, params=params))
+    async def exec(self, sql: str, params: SqlParams = None) -> Changed:
+        changed: Changed = await self._client.run(self._place.sql("exec", sql, params))
         return changed
 
-    async def query(self, sql: str, params: Params = None) -> list[Row]:
-        rows: list[Row] = await self._client.run(self._place.sql("query", sql=sql, params=params))
+    async def query(self, sql: str, params: SqlParams = None) -> list[Row]:
+        rows: list[Row] = await self._client.run(self._place.sql("query", sql, params))
         return rows
 
-    async def query_one(self, sql: str, params: Params = None) -> Row | None:
-        row: Row | None = await self._client.run(self._place.sql("query_one", sql=sql, params=params))
+    async def query_one(self, sql: str, params: SqlParams = None) -> Row | None:
+        row: Row | None = await self._client.run(self._place.sql("query_one", sql, params))
         return row
 
-    async def read(self, sql: str, params: Params = None) -> list[Row]:
-        rows: list[Row] = await self._client.run(self._place.sql("read", sql=sql, params=params))
+    async def read(self, sql: str, params: SqlParams = None) -> list[Row]:
+        rows: list[Row] = await self._client.run(self._place.sql("read", sql, params))
         return rows
 
-    async def read_one(self, sql: str, params: Params = None) -> Row | None:
-        row: Row | None = await self._client.run(self._place.sql("read_one", sql=sql, params=params))
+    async def read_one(self, sql: str, params: SqlParams = None) -> Row | None:
+        row: Row | None = await self._client.run(self._place.sql("read_one", sql, params))
         return row
 
-    async def batch(self, statements: Sequence[SqlStatement]) -> list[list[Row]]:
-        rows: list[list[Row]] = await self._client.run(self._place.sql("batch", statements=list(statements)))
+    async def batch(self, statements: Sequence[tuple[str, SqlParams]]) -> list[list[Row]]:
+        """Pairs of SQL and parameters, all of them in order or none; each one's rows."""
+        rows: list[list[Row]] = await self._client.run(self._place.sql_batch(statements))
         return rows
 
 
 class SyncDatabase(SyncObject):
-    """A `Database`, in SQL. Blobs are `{"$base64": …}` both ways."""
+    """A `Database`, in SQL: parameters by position or by name, rows as dicts, blobs as bytes."""
 
-    def exec(self, sql: str, params: Params = None) -> Changed:
-        changed: Changed = self._client.run(self._place.sql("exec", sql=sql, params=params))
+    def exec(self, sql: str, params: SqlParams = None) -> Changed:
+        changed: Changed = self._client.run(self._place.sql("exec", sql, params))
         return changed
 
-    def query(self, sql: str, params: Params = None) -> list[Row]:
-        rows: list[Row] = self._client.run(self._place.sql("query", sql=sql, params=params))
+    def query(self, sql: str, params: SqlParams = None) -> list[Row]:
+        rows: list[Row] = self._client.run(self._place.sql("query", sql, params))
         return rows
 
-    def query_one(self, sql: str, params: Params = None) -> Row | None:
-        row: Row | None = self._client.run(self._place.sql("query_one", sql=sql, params=params))
+    def query_one(self, sql: str, params: SqlParams = None) -> Row | None:
+        row: Row | None = self._client.run(self._place.sql("query_one", sql, params))
         return row
 
-    def read(self, sql: str, params: Params = None) -> list[Row]:
-        rows: list[Row] = self._client.run(self._place.sql("read", sql=sql, params=params))
+    def read(self, sql: str, params: SqlParams = None) -> list[Row]:
+        rows: list[Row] = self._client.run(self._place.sql("read", sql, params))
         return rows
 
-    def read_one(self, sql: str, params: Params = None) -> Row | None:
-        row: Row | None = self._client.run(self._place.sql("read_one", sql=sql, params=params))
+    def read_one(self, sql: str, params: SqlParams = None) -> Row | None:
+        row: Row | None = self._client.run(self._place.sql("read_one", sql, params))
         return row
 
-    def batch(self, statements: Sequence[SqlStatement]) -> list[list[Row]]:
-        rows: list[list[Row]] = self._client.run(self._place.sql("batch", statements=list(statements)))
+    def batch(self, statements: Sequence[tuple[str, SqlParams]]) -> list[list[Row]]:
+        """Pairs of SQL and parameters, all of them in order or none; each one's rows."""
+        rows: list[list[Row]] = self._client.run(self._place.sql_batch(statements))
         return rows
 
 

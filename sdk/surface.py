@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from domicile import jsons
+from domicile.database import from_json, to_json
 from domicile.errors import BadArguments
 from domicile.ref import Target
 from domicile.requests import Call, Request, batch_body, encode, path, read_batch, read_page
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from domicile.object import Object
 
 
+SqlParams = Sequence[Any] | Mapping[str, Any] | None
 HEADER_RE = re.compile(r"[\x20-\x7e]{1,255}")
 
 
@@ -50,15 +52,23 @@ class Place:
         at = path(self.project, "objects", self.target.name, self.name, method)
         return self._write("POST", at, body, lambda answer: self.target.decode(method, answer))
 
-    def sql(self, method: str, **arguments: Any) -> Request:
-        """A call of the platform's `Database` by its own route."""
-        return self._write("POST", path(self.project, "databases", self.name, method), encode(arguments), jsons.decode)
+    def sql(self, method: str, sql: str, params: SqlParams) -> Request:
+        """One statement for the platform's `Database`, by its own route; blobs are bytes."""
+        return self._sql(method, {"sql": sql, "params": sql_params(params)})
+
+    def sql_batch(self, statements: Sequence[tuple[str, SqlParams]]) -> Request:
+        """Several statements for the platform's `Database`; blobs are bytes."""
+        return self._sql("batch", {"statements": [{"sql": s, "params": sql_params(p)} for s, p in statements]})
 
     def delete(self) -> Request:
         return self._write("DELETE", self._path(), b"", lambda answer: str(jsons.decode(answer)["epoch"]))
 
     def describe(self) -> Request:
         return Request("GET", self._path(), timeout_secs=self.options.timeout_secs)
+
+    def _sql(self, method: str, arguments: dict[str, Any]) -> Request:
+        at = path(self.project, "databases", self.name, method)
+        return self._write("POST", at, encode(arguments), lambda answer: from_json(jsons.decode(answer)))
 
     def _path(self) -> str:
         return path(self.project, "objects", self.target.name, self.name)
@@ -67,6 +77,15 @@ class Place:
         o = self.options
         key = o.key or self.new_key()
         return Request(method, at, body, read, True, key, o.if_match, o.timeout_secs)
+
+
+def sql_params(params: SqlParams) -> Any:
+    """Parameters as JSON carries them. Raises BadArguments for what are none."""
+    if isinstance(params, Mapping):
+        return {name: to_json(value) for name, value in params.items()}
+    if params is not None and (isinstance(params, (str, bytes)) or not isinstance(params, Sequence)):
+        raise BadArguments("parameters are a sequence, by position, or a mapping, by name")
+    return None if params is None else [to_json(value) for value in params]
 
 
 def place(project: str, cls: type[Object] | str, name: str, new_key: Callable[[], str]) -> Place:

@@ -255,20 +255,27 @@ def test_a_class_at_hand_types_the_call(virtual, answers):
 
 def test_database(virtual, answers):
     """Databases are spoken to by their own route, with SQL and parameters by name."""
-    transport, seen = answers((200, {"rows_changed": 1}), (200, [{"a": 1}]), (200, None), (200, [[], []]))
+    transport, seen = answers(
+        (200, {"rows_changed": 1}), (200, [{"a": 1}]), (200, None), (200, [[], [{"b": {"$base64": "aGk="}}]])
+    )
     with SyncClient("http://node", transport=transport, system=virtual.system) as client:
         catalog = client.project("acme").database("catalog")
 
         assert catalog.exec("INSERT INTO t VALUES (?)", [1]) == {"rows_changed": 1}
         assert catalog.read("SELECT a FROM t WHERE a = :a", {"a": 1}) == [{"a": 1}]
         assert catalog.read_one("SELECT 1") is None
-        assert catalog.batch([{"sql": "SELECT 1"}, {"sql": "SELECT ?", "params": [2]}]) == [[], []]
+        assert catalog.batch([("SELECT 1", None), ("SELECT ?", [b"hi"])]) == [[], [{"b": b"hi"}]]
+        for bad in ("text", b"x", 5, {1, 2}):
+            with pytest.raises(errors.BadArguments):
+                catalog.query("SELECT 1", bad)
 
     assert [request.url.path for request in seen] == [
         f"/v1/acme/databases/catalog/{method}" for method in ("exec", "read", "read_one", "batch")
     ]
     assert seen[0].content == b'{"sql":"INSERT INTO t VALUES (?)","params":[1]}'
-    assert seen[3].content == b'{"statements":[{"sql":"SELECT 1"},{"sql":"SELECT ?","params":[2]}]}'
+    assert seen[3].content == (
+        b'{"statements":[{"sql":"SELECT 1","params":null},{"sql":"SELECT ?","params":[{"$base64":"aGk="}]}]}'
+    )
 
 
 def test_listing_goes_through_all_pages(virtual, answers):
