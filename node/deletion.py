@@ -59,6 +59,7 @@ class Deletion:
             raise NoSuchObject(f"there is no object {residency.key}")
         mirror, _ = await residency.due.released_row()
         for _ in range(TRIES_MAX):
+            outcome: Gone | Overtaken | None
             try:
                 outcome = await self._host.leases.delete(residency.claimed, mirror, idempotency_key)
             except StoreUnavailable as error:

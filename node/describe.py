@@ -21,7 +21,7 @@ async def describe(host: Host, node_id: str, key: ObjectKey, residency: Residenc
         mirror = await host.mirror.read(key.id)
     except StoreUnavailable as error:
         raise NotServing(f"the placement store does not answer: {error}") from error
-    about = {"id": key.id, "region": host.config.region, "replicas": [], "alarm_due": mirror.due_ms}
+    about: dict[str, Any] = {"id": key.id, "region": host.config.region, "replicas": [], "alarm_due": mirror.due_ms}
     if residency is not None:
         return about | _awake(residency, node_id)
     if (

@@ -27,7 +27,7 @@ class Entry(Protocol):
     deadline: float
     shares: bool
 
-    def refuse(self, error: DomicileError) -> None:
+    def refuse(self, error: DomicileError | Ended) -> None:
         """Answer the caller without running."""
         ...
 
@@ -53,7 +53,7 @@ class Mailbox(Generic[E]):
         self._alone: deque[asyncio.Future[asyncio.Future[None]]] = deque()
         self._wake: asyncio.Future[None] | None = None
         self._pump_due = False
-        self._closed: DomicileError | None = None
+        self._closed: DomicileError | Ended | None = None
         self.idle = True
         self._task = loop.create_task(self._drain())
 
@@ -107,7 +107,7 @@ class Mailbox(Generic[E]):
         finally:
             handed.set_result(None)
 
-    def close(self, error: DomicileError) -> None:
+    def close(self, error: DomicileError | Ended) -> None:
         """Refuse what waits and what comes with `error`; what runs finishes."""
         self._closed = error
         waiting, self._waiting = self._waiting, deque()

@@ -85,8 +85,9 @@ def find_released(disk: Disk, files: Files, released: Released) -> OwnCopy | Non
         return None
     if not _same_boot(disk, sidecar):
         copy = find(disk, files, at.incarnation)
-        whole = copy is not None and copy.position == at
-        return copy if whole and copy.checksum_at(sidecar.object_id, at.length) == released.checksum else None
+        if copy is None or copy.position != at:
+            return None
+        return copy if copy.checksum_at(sidecar.object_id, at.length) == released.checksum else None
     if (disk.size(files.log) or 0) != at.length or disk.size(files.base) is None:
         return None
     shape = _recorded(sidecar)

@@ -210,7 +210,7 @@ class Residents:
             residency.end(error)
 
 
-def _retrieve(done: asyncio.Future[object]) -> None:
+def _retrieve(done: asyncio.Future[None]) -> None:
     """Mark an exception as seen: it was given to whoever waited, if anybody did."""
     if not done.cancelled():
         done.exception()

@@ -33,7 +33,7 @@ class Job(Generic[T]):
         self._gate.acquire()
         self._ident: int | None = None
         self._finished = False
-        self._deliver: Callable[[Job[T]], None] | None = None
+        self._deliver: Callable[[Job[T]], object] | None = None
         self.injected = False
         self.value: T | None = None
         self.error: BaseException | None = None
@@ -81,7 +81,7 @@ class Job(Generic[T]):
         """In the loop's thread: finished within `secs`?"""
         return self._gate.acquire(timeout=secs) and self._finished
 
-    def when_done(self, deliver: Callable[[Job[T]], None]) -> None:
+    def when_done(self, deliver: Callable[[Job[T]], object]) -> None:
         """Call `deliver` from the worker's thread at the end, or at once when it is over."""
         with self._lock:
             if not self._finished:

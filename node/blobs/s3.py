@@ -177,7 +177,7 @@ class _OnceSession(AIOHTTPSession):
 
     async def _get_session(self, proxy_url: str | None) -> Any:
         session = await super()._get_session(proxy_url)  # type: ignore[misc]  # private, and untyped
-        session._retry_connection = False
+        session._retry_connection = True
         return session
 
 
