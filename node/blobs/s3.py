@@ -19,6 +19,7 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 import aioboto3
+import aiohttp
 from aiobotocore.config import AioConfig
 from aiobotocore.httpsession import AIOHTTPSession
 from botocore.exceptions import BotoCoreError, ClientError
@@ -166,7 +167,7 @@ class S3Blobs:
                 if _status(error) >= 500 or _throttled(error) or _status(error) in (408, 409):
                     raise Again(_text(key, error), _retry_after(error)) from error
                 raise BlobUnavailable(_text(key, error)) from error
-            except (BotoCoreError, OSError) as error:
+            except (BotoCoreError, aiohttp.ClientError, OSError) as error:  # aiohttp's own from a body cut short
                 raise Again(f"{key}: {error}") from error
 
         return await self._retries.run(key, once)
@@ -177,7 +178,7 @@ class _OnceSession(AIOHTTPSession):
 
     async def _get_session(self, proxy_url: str | None) -> Any:
         session = await super()._get_session(proxy_url)  # type: ignore[misc]  # private, and untyped
-        session._retry_connection = True
+        session._retry_connection = False
         return session
 
 
