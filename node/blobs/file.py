@@ -146,8 +146,7 @@ class FileBlobs:
             if fd is not None and present is not None and register.fits(present, data):
                 return register.overwrite(fd, present, data)
         if present is not None and present.sequence:
-            self._put_whole(path + paths.REGISTER, register.blank(data, present.sequence + 1))
-            return register.tag_of(data, present.sequence + 1)
+            return self._put_larger(path + paths.REGISTER, data, present.sequence + 1)
         if condition is not None and present is None and len(data) <= register.DATA_BYTES_MAX:
             return self._put_first(path + paths.REGISTER, data)
         files.remove(path + paths.REGISTER)  # one that never was whole
@@ -168,6 +167,14 @@ class FileBlobs:
             raise
         finally:
             os.close(fd)
+
+    def _put_larger(self, path: str, data: bytes, sequence: int) -> str:
+        """A register with larger slots in the place of one whose slots are too small."""
+        self._put_whole(path, register.blank(data, sequence))
+        with files.opened(path, os.O_RDWR) as fd:
+            if fd is not None:
+                register.mark(fd, sequence)
+        return register.tag_of(data, sequence)
 
     def _put_whole(self, path: str, data: bytes) -> None:
         temp = f"{self._temp}/{next(self._temp_names)}"

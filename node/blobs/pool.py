@@ -17,13 +17,15 @@ class Pool:
 
     def __init__(self, threads: int, name: str) -> None:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._threads = [threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
             thread.start()
 
     def start(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """A future for the call's result or its exception."""
+        """A future for the call's result or its exception. Not after `close`."""
+        assert not self._closed, "the pool is closed"
         if self._loop is None:  # kept, since asking for the running loop is a system call each time
             self._loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = self._loop.create_future()
@@ -32,6 +34,7 @@ class Pool:
 
     def close(self) -> None:
         """Lets what is queued finish, then ends the threads."""
+        self._closed = True
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:

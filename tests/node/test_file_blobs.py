@@ -152,6 +152,21 @@ def test_a_rotten_register_is_never_an_older_value(values: int, tmp_path: Path) 
         assert run(tmp_path, read) == b"value %d" % values
 
 
+def test_a_register_that_outgrew_its_slots_still_notices_rot(tmp_path: Path) -> None:
+    """A value put into larger slots is marked like any other: a flipped bit in it is Corrupt."""
+
+    async def scenario(blobs: FileBlobs) -> None:
+        await blobs.put("o/manifest", bytes(30_000), await blobs.put("o/manifest", b"small", ABSENT))
+        assert (await blobs.get("o/manifest")).data == bytes(30_000)
+        with (tmp_path / REGISTER).open("r+b") as file:
+            file.seek(SLOTS_AT + 1000)
+            file.write(b"\1")
+        with pytest.raises(Corrupt, match="o/manifest"):
+            await blobs.get("o/manifest")
+
+    run(tmp_path, scenario)
+
+
 def test_a_first_put_cut_short_is_absent(tmp_path: Path) -> None:
     """A register that a crash left before its first value was whole is no value, unlisted, and can be born anew."""
     whole = register.blank(b"value 1", 1)
