@@ -139,6 +139,7 @@ class Database:
         self._verb(f"{self._mark}SAVEPOINT d{depth}")
 
     def release(self, depth: int) -> None:
+        """Keep what was done since the savepoint."""
         self._verb(f"{self._mark}RELEASE d{depth}")
 
     def undo(self, depth: int) -> None:

@@ -5,6 +5,8 @@ A record is written in the transaction of the call it belongs to: it exists exac
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from domicile.errors import KeyReused
 from domicile.node.database import Database
 
@@ -12,10 +14,8 @@ PRUNED_PER_WRITE = 4  # more than one a write, so that old records shrink; a bou
 
 _FIND = "SELECT method, digest, answer FROM _domicile_idempotency WHERE key = ? AND at_ms >= ?"
 _RECORD = "INSERT OR REPLACE INTO _domicile_idempotency(key, method, digest, answer, at_ms) VALUES (?, ?, ?, ?, ?)"
-_PRUNE = (
-    "DELETE FROM _domicile_idempotency WHERE id IN (SELECT id FROM"
-    " (SELECT id, at_ms FROM _domicile_idempotency ORDER BY id LIMIT ?) WHERE at_ms < ?)"
-)
+_OLDEST = "SELECT id, at_ms FROM _domicile_idempotency ORDER BY id LIMIT ?"
+_DELETE = "DELETE FROM _domicile_idempotency WHERE id <= ?"
 
 
 def find(database: Database, key: str, method: str, digest: bytes, *, since_ms: int) -> bytes | None:
@@ -39,5 +39,8 @@ def record(database: Database, call: tuple[str, str, bytes], answer: bytes, *, n
 
     May go past the size cap a little, or a full object could not answer the call that empties it. Raises DatabaseFull.
     """
-    database.write(_PRUNE, (PRUNED_PER_WRITE, since_ms))
+    oldest = database.read(_OLDEST, (PRUNED_PER_WRITE,))
+    old = list(takewhile(lambda row: row[1] < since_ms, oldest))
+    if old:
+        database.write(_DELETE, (old[-1][0],))
     database.write(_RECORD, (*call, answer, now_ms))
