@@ -10,11 +10,11 @@ from collections.abc import Callable
 from domicile.classes import ClassSpec
 from domicile.errors import DomicileError, Moving, NoSuchObject, NotHome, NotServing
 from domicile.node.engine import open_engine
-from domicile.node.errors import NodeError
+from domicile.node.errors import BlobError, BlobMissing, Corrupt, NodeError
 from domicile.node.host import Host
 from domicile.node.own_copy import Files
 from domicile.node.residency import Residency
-from domicile.node.takeover import lay
+from domicile.node.takeover import OutOfDate, lay
 from domicile.placement.admission import Admission
 from domicile.placement.claims import Claim, Claimed, Lost, Registration, SeenLease
 from domicile.placement.gates import Decision, Gates
@@ -61,7 +61,7 @@ class Activation:
                 raise NotServing(f"the placement store does not answer: {error}") from error
             except (NodeError, OSError) as error:
                 self._host.log.error("activation.failed", object=str(key), id=key.id, error=str(error))
-                raise NotServing(f"the object cannot be laid: {error}") from error
+                raise NotServing(f"the object cannot be laid: {_told(error)}") from error
         self._host.telemetry.activation_seconds.observe(self._host.clock.monotonic() - began)
         return residency
 
@@ -139,6 +139,13 @@ class Activation:
         residency = Residency(host, key, spec, claimed, laid, engine)
         residency.due.start()
         return residency
+
+
+def _told(error: Exception) -> str:
+    """What a caller is told: what is wrong with the object, by name; nothing of this machine's files."""
+    if isinstance(error, BlobMissing | Corrupt | OutOfDate):
+        return str(error)
+    return "the blob store does not answer" if isinstance(error, BlobError) else "this node's disk fails"
 
 
 def _exists(seen: SeenLease | None) -> bool:

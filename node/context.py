@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from domicile.context import Alarm
-from domicile.errors import DomicileError, MethodFailed
+from domicile.errors import CallCycle, ChainTooDeep, DomicileError, MethodFailed
 from domicile.node import alarm_table
 from domicile.node.values import Answer, Call
 from domicile.placement.records import ObjectKey
@@ -84,5 +84,8 @@ class ObjectContext:
 def as_failure(error: DomicileError) -> DomicileError:
     """What an uncaught error of a callee is to the caller's caller."""
     if error.retryable or error.outcome != "not_run":
+        return error
+    if isinstance(error, CallCycle | ChainTooDeep):
+        error.outcome = "ran"  # the chain is at fault, and all of it is rolled back
         return error
     return MethodFailed(f"{type(error).__name__}: {error.detail}", type=type(error).__name__, message=error.detail)

@@ -138,6 +138,7 @@ class Residency:
 
     async def _leave_stuck(self, entries: list[Entry], stuck: Stuck) -> None:
         """A method does not return. What earlier calls committed still lands; then the residency ends."""
+        self.phase = Phase.ENDING
         for entry in entries:
             entry.refuse(Ended("another call of the same round does not return"))
         self.mailbox.close(Ended("the object is recovering from a call that does not return"))

@@ -18,6 +18,7 @@ from domicile.node.host import Host
 from domicile.node.residency import Phase, Residency
 from domicile.node.sleepers import Sleepers
 from domicile.placement.claims import SeenLease
+from domicile.placement.followed import Seen
 from domicile.placement.leases import Overtaken, Release
 from domicile.placement.records import LeaseRow, ObjectKey
 from domicile.placement.store import StoreUnavailable
@@ -150,7 +151,7 @@ class Residents:
         key = release.claimed.key
         claimed = release.claimed
         row = LeaseRow(key.scope, key.cls, key.name, claimed.incarnation, release.released, claimed.epoch.term)
-        self._rows[key.id] = SeenLease(row, version, 0)
+        self._rows[key.id] = Seen(row, version, 0)
         while len(self._rows) > REMEMBERED_MAX:
             self._rows.popitem(last=False)
         if release.alarm is not None:
@@ -187,7 +188,11 @@ class Residents:
             for residency in batch:
                 residency.phase = Phase.ENDING
             task = self._host.loop.create_task(self.put_to_sleep(batch))
-            task.add_done_callback(_retrieve)
+            task.add_done_callback(self._slept)
+
+    def _slept(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._host.replace_process(f"objects could not be released: {error!r}")
 
     # The end.
 
@@ -210,7 +215,3 @@ class Residents:
             residency.end(error)
 
 
-def _retrieve(done: asyncio.Future[None]) -> None:
-    """Mark an exception as seen: it was given to whoever waited, if anybody did."""
-    if not done.cancelled():
-        done.exception()

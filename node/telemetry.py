@@ -78,7 +78,7 @@ class Family(Generic[M]):
     def __init__(self, make: Callable[[], M], labels: tuple[str, ...]) -> None:
         self.labels = labels
         self.children: dict[tuple[str, ...], M] = {}
-        self.make = make
+        self.make: Callable[[], M] = make
 
     def of(self, *values: str) -> M:
         """The meter with these label values."""
@@ -219,7 +219,7 @@ def logger(shape: str, level: str, stream: TextIO, **fields: Any) -> Log:
     if shape == "json":
         # The library's own encoder, since what is logged may be half a surrogate pair; it escapes those.
         render = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(json.dumps, default=str)]
-    before = [
+    before: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),

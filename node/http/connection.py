@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
         self._queue: deque[Request] = deque()
         self._task: asyncio.Task[None] | None = None
         self._writable: asyncio.Future[None] | None = None
-        self._half_closed = False
+        self._half_closed = self._paused = False
         self._raw_bytes = 0
         self._target = b""
         self._headers: list[Header] = []
@@ -104,6 +104,7 @@ class Connection(asyncio.Protocol):
         except DomicileError as error:
             self.refuse(error)
         if self._queue:
+            self._paused = True
             self.transport.pause_reading()
         elif self._task is None:
             self._watch()
@@ -217,7 +218,7 @@ class Connection(asyncio.Protocol):
         else:
             self._await(Phase.WAITING, self.server.limits.idle_secs)
             self._watch()
-            self.transport.resume_reading()
+            self._resume()
 
     def reply(self, request: Request, reply: Reply) -> None:
         """Write a whole answer."""
@@ -270,7 +271,7 @@ class Connection(asyncio.Protocol):
         self._raw_bytes = 0
         if self.transport.can_write_eof() and not self._half_closed:
             self.transport.write_eof()
-            self.transport.resume_reading()
+            self._resume()
         else:
             self.transport.close()
 
@@ -280,6 +281,11 @@ class Connection(asyncio.Protocol):
             raise HeadTooLarge(f"a request's head is at most {limits.head_bytes_max} bytes")
         if self._raw_bytes > limits.head_bytes_max + CHUNKING_OVERHEAD * limits.body_bytes_max:
             raise too_large(limits.body_bytes_max)
+
+    def _resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self.transport.resume_reading()
 
     def _reads(self, phase: Phase) -> None:
         if self._phase is not Phase.OVER:
