@@ -24,7 +24,8 @@ class Ledger(Object):
     def increment(self, item: str) -> dict[str, Any]:
         self.sql.exec("INSERT INTO items(item, filler) VALUES (?, zeroblob(?))", item, FILLER_BYTES)
         self.sql.exec("UPDATE counter SET value = value + 1")
-        return {**self._all(), "value": self.sql.one("SELECT value FROM counter")["value"]}
+        (counter,) = self.sql.query("SELECT value FROM counter")
+        return {**self._all(), "value": counter["value"]}
 
     def read(self) -> dict[str, Any]:
         return self._all()

@@ -74,7 +74,6 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # Of asyncio's own base class, which does not declare them.
     _ready: deque[asyncio.Handle]
-    _scheduled: list[Any]
     _stopping: bool
     _timer_cancelled_count: int
 
@@ -83,6 +82,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._rng = random.Random(f"loop/{seed}")
         self._numbers = 0
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._world = contextvars.Context()
         self._everyone: list[SimTask] = []
         self._prune_at = 256
@@ -110,7 +110,7 @@ class SimLoop(asyncio.BaseEventLoop):
         for task in tasks:
             close_task(task)
         self._ready.clear()
-        self._scheduled.clear()
+        self._timers.clear()
         self.close()
 
     def time(self) -> float:
@@ -157,7 +157,15 @@ class SimLoop(asyncio.BaseEventLoop):
     def create_future(self) -> SimFuture:
         return SimFuture(loop=self)
 
-    def call_soon_threadsafe(
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer._scheduled = True  # type: ignore[attr-defined]
+        heapq.heappush(self._timers, (when, self.number(), timer))
+        return timer
+
+    def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """As call_soon. Raises SimulationError from a real thread: its moment would not replay."""
@@ -201,26 +209,25 @@ class SimLoop(asyncio.BaseEventLoop):
             raise OutOfTime(f"more than {self.steps_max} steps\n{self.waiting()}")
 
     def _advance(self) -> None:
-        timers = self._scheduled
+        timers = self._timers
         if self._timer_cancelled_count > _CANCELLED_TIMERS_MAX:
-            timers[:] = [timer for timer in timers if not timer._cancelled]
+            timers[:] = [entry for entry in timers if not entry[2].cancelled()]
             heapq.heapify(timers)
             self._timer_cancelled_count = 0
-        while timers and timers[0]._cancelled:
-            heapq.heappop(timers)._scheduled = False
-            self._timer_cancelled_count = max(0, self._timer_cancelled_count - 1)
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
         if not timers:
             if self._stopping:
                 return
             raise Deadlock(f"nothing can happen any more\n{self.waiting()}")
-        if timers[0].when() > self.secs_max:
+        when = timers[0][0]
+        if when > self.secs_max:
             raise OutOfTime(f"more than {self.secs_max} virtual seconds\n{self.waiting()}")
-        self._now = max(self._now, timers[0].when())
-        due = []
-        while timers and timers[0].when() <= self._now:
-            timer = heapq.heappop(timers)
-            timer._scheduled = False
-            if not timer._cancelled:
+        self._now = max(self._now, when)
+        due: list[asyncio.Handle] = []
+        while timers and timers[0][0] <= self._now:
+            timer = heapq.heappop(timers)[2]
+            if not timer.cancelled():
                 due.append(timer)
         if len(due) > 1:
             self._rng.shuffle(due)

@@ -20,6 +20,7 @@ from simworld.restore import check_moments
 from simworld.world import PROJECT, Options, World
 
 CONFIG = Config(data="/data", placement="sqlite:", object_wal_rotate_kb=64, object_idle_secs=6.0, object_max_segments=8)
+REGISTRY = from_classes(Ledger)
 
 
 class Heartbeat:
@@ -84,7 +85,7 @@ async def start_node(world: World) -> RealNode:
     seams = Seams(
         loop=world.loop,
         config=CONFIG,
-        registry=from_classes(Ledger),
+        registry=REGISTRY,
         clock=world.clock,
         disk=world.disk,
         rng=world.rng(f"node-{number}"),

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from domicile.errors import DomicileError
 from domicile.node.values import Front
 from domicile.placement.records import ObjectKey
 from simworld.blobs import SimBlobs
@@ -33,7 +35,7 @@ T = TypeVar("T")
 
 PROJECT = "acme"
 START_AGAIN_SECS = 0.3
-SETTLE_SECS = 90.0
+SETTLE_SECS = 30.0
 OWED_SECS = 60.0
 CLIENTS = 3
 WISHES = 30
@@ -99,6 +101,7 @@ class World:
         self.node: NodeHandle | None = None
         self.starts = 0
         self.notes: list[str] = []
+        self.internal: list[str] = []
         self._net = self.rng("net")
         self._asked: dict[SimFuture, None] = {}
         self._want_node = True
@@ -122,6 +125,7 @@ class World:
             for judge in self.options.judges:
                 violations += judge(self)
             violations += [Violation("unhandled", "node", complaint) for complaint in self.loop.complaints]
+            violations += [Violation("internal-error", "node", error) for error in self.internal[:3]]
             violations += [Violation("locks-dropped", "disk", sin) for sin in self.disk.sins[:3]]
             digest = self.loop.digest() if self.options.traced else ""
             self._end()
@@ -198,8 +202,12 @@ class World:
         result: object
         try:
             result = await make(front)
-        except Exception as error:  # noqa: BLE001 - the error is the answer
+        except DomicileError as error:
             result = error
+        except Exception as error:  # noqa: BLE001 - HTTP answers `internal`, whose outcome is unknown
+            self.internal.append("".join(traceback.format_exception(error)[-3:]))
+            self.note(f"internal error: {error!r}")
+            result = DomicileError(repr(error))
         self.loop.in_world(self.loop.call_later, self._latency(), self._answer, answer, result)
 
     def _answer(self, answer: SimFuture, result: object) -> None:
