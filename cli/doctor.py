@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
+import random
 import resource
 import shutil
 import socket
@@ -18,11 +20,17 @@ import apsw
 from domicile.cli import settings
 from domicile.cli.failures import CliError, Exit
 from domicile.cli.output import Output
+from domicile.node.blobs.base import UnfitStoreError
+from domicile.node.blobs.probe import probe
+from domicile.node.clock import SystemClock
 from domicile.node.config import Config
+from domicile.node.errors import BlobError
+from domicile.node.main import open_blobs
 
 SQLITE_MIN = (3, 51, 3)
 DISK_FREE_MIN = 1 << 30
 SLOW_SYNC_SECS = 0.02
+PROBE_SECS = 10.0
 FILES_FOR_THE_REST = 1024
 FILES_FOR_AN_OBJECT = 3
 EARLIEST_SANE_YEAR = 2025
@@ -185,4 +193,19 @@ def blob_store(config: Config, data: Path) -> Finding:
 
 
 async def _probe(config: Config, data: Path) -> Finding:
-    raise NotImplementedError
+    rng = random.Random(os.urandom(16))
+    fix = "see BLOBS, BLOBS_ENDPOINT and the keys; docs/operations.md"
+    try:
+        blobs = await open_blobs(dataclasses.replace(config, data=str(data)), SystemClock(), rng)
+        try:
+            async with asyncio.timeout(PROBE_SECS):
+                await probe(blobs, f"probe/{rng.getrandbits(128):032x}")
+        finally:
+            await blobs.close()
+    except UnfitStoreError as error:
+        return Finding("blob store", "broken", str(error), "two nodes could overwrite each other: use another store")
+    except TimeoutError:
+        return Finding("blob store", "broken", f"{config.blobs}: no answer within {PROBE_SECS:g} s", fix)
+    except (BlobError, OSError) as error:
+        return Finding("blob store", "broken", f"{config.blobs}: {error}", fix)
+    return Finding("blob store", "ok", f"{config.blobs} keeps conditional puts")

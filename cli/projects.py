@@ -22,4 +22,4 @@ def create(node: Node, project: str, region: str | None, on_incident: str | None
 def ls(node: Node, output: Output) -> None:
     """Every project the node's cluster knows."""
     answer = node.get(path("projects"))
-    output.rows(answer["projects"], ["project", "region", "on_incident"], "no projects yet")
+    output.rows(answer["projects"], ["id", "region", "on_incident"], "no projects yet")

@@ -234,6 +234,9 @@ class Node:
     async def project(self, project: str) -> ProjectRow:
         return await self._projects.get(project)
 
+    async def list_projects(self) -> dict[str, ProjectRow]:
+        return await self._projects.list()
+
     async def put_project(self, project: str, region: str | None, on_incident: str | None) -> ProjectRow:
         if region is not None and region != self._seams.config.region:
             raise BadRequest(f"this node knows one region, {self._seams.config.region!r}; not {region!r}")

@@ -145,7 +145,9 @@ def _paths() -> dict[str, Schema]:
     batch = {"type": "array", "items": _ref("BatchLine"), "maxItems": 100}
     batch_answer = {"type": "array", "items": _ref("BatchAnswer")}
     deleted = _record({"epoch": _EPOCH})
+    projects: Schema = {"type": "array", "items": _ref("Project")}
     return {
+        "/v1/projects": {"get": _operation("all projects", _record({"projects": projects}), [])},
         "/v1/projects/{project}": {
             "get": _operation("a project's policy", _ref("Project"), [project]),
             "put": _operation(

@@ -52,7 +52,7 @@ BANS = (
     ),
     Ban(("time.perf_counter", "time.perf_counter_ns"), "the Clock that is passed in", CLOCKS),
     Ban(("time.sleep", "asyncio.sleep"), "Clock.sleep, or a wait on the condition itself", (*CLOCKS, "sdk/system.py")),
-    Ban(("random.",), "the seeded Random that is passed in", ("node/main.py", "sdk/system.py")),
+    Ban(("random.",), "the seeded Random that is passed in", ("node/main.py", "sdk/system.py", "cli/")),
     Ban(
         ("os.urandom", "secrets.", "uuid.uuid1", "uuid.uuid4"),
         "the randomness that is passed in",

@@ -102,6 +102,10 @@ class Surface:
             return b'{"result":' + answer.body + b"}"
         return b'{"problem":' + self.problems.render(answer).body + b"}"
 
+    async def list_projects(self, request: Request) -> Response:
+        found = await self.front.list_projects()
+        return self._json({"projects": [_project(project, row) for project, row in sorted(found.items())]})
+
     async def get_project(self, request: Request) -> Response:
         project = path.project_id(_raw(request, "project"))
         return self._json(_project(project, await self.front.project(project)))
@@ -147,6 +151,7 @@ class Surface:
 
 
 RESOURCES: tuple[tuple[str, dict[str, Handler]], ...] = (
+    ("/v1/projects", {"GET": Surface.list_projects}),
     ("/v1/projects/{project}", {"GET": Surface.get_project, "PUT": Surface.put_project}),
     ("/v1/cluster", {"GET": Surface.cluster}),
     ("/v1/incidents", {"GET": Surface.incidents}),

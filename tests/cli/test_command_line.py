@@ -45,6 +45,12 @@ def test_json_is_everywhere(domicile: Run, command: str) -> None:
     assert "--json" in domicile(*command.split(), "--help").stdout
 
 
+def test_the_installed_script_runs() -> None:
+    """The console script of the package is this command."""
+    script = Path(sys.executable).with_name("domicile")
+    assert "Usage: domicile" in subprocess.run([script, "--help"], capture_output=True, text=True, check=True).stdout
+
+
 def test_a_wrong_command_line_exits_2(domicile: Run) -> None:
     """Scripts can tell a usage error from a failure."""
     assert domicile("cal").returncode == 2

@@ -103,7 +103,7 @@ def test_projects_are_created_and_listed(ask: Run) -> None:
     """A created project is listed with its policy; creating it again changes nothing."""
     assert ask("project", "create", "shop", "--on-incident", "wait").returncode == 0
     assert ask("project", "create", "shop").returncode == 0
-    projects = {row["project"]: row for row in json.loads(ask("project", "ls").stdout)}
+    projects = {row["id"]: row for row in json.loads(ask("project", "ls").stdout)}
     assert projects["shop"]["on_incident"] == "wait"
 
 

@@ -84,8 +84,11 @@ def test_too_few_open_files_are_noticed() -> None:
     assert doctor.open_files(Config(object_residents=1)).state == ("ok" if soft >= 1027 else "warning")
 
 
-def test_a_blob_store_that_does_not_answer_is_broken(tmp_path: Path, free_port: int) -> None:
+def test_a_blob_store_that_does_not_answer_is_broken(
+    tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A store that cannot be reached is told before a node is started against it."""
+    monkeypatch.setattr(doctor, "PROBE_SECS", 0.3)
     config = Config(
         blobs="s3://bucket/prefix",
         blobs_endpoint=f"http://127.0.0.1:{free_port}",

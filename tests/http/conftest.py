@@ -91,6 +91,9 @@ class MemoryFront:
             raise NoSuchProject(f"no project {project}")
         return self.projects[project]
 
+    async def list_projects(self) -> dict[str, ProjectRow]:
+        return self.projects
+
     async def put_project(self, project: str, region: str | None, on_incident: str | None) -> ProjectRow:
         self.projects[project] = ProjectRow(region or "local", 1, on_incident or "serve")
         return self.projects[project]

@@ -246,6 +246,7 @@ def test_projects_are_put_and_got(client: Any) -> None:
     assert client.put("/v1/projects/newone", json={"region": "eu-west", "on_incident": "wait"}).status_code == 200
     assert client.put("/v1/projects/other", content=b"").json()["region"] == "local"
     assert client.put("/v1/projects/newone", json={"on_incident": "maybe"}).status_code == 400
+    assert [row["id"] for row in client.get("/v1/projects").json()["projects"]] == ["newone", "other"]
     got = client.get("/v1/projects/newone").json()
     assert (got["id"], got["region"], got["on_incident"]) == ("newone", "eu-west", "wait")
 
