@@ -12,10 +12,12 @@ from typing import Any
 
 import apsw
 
+from domicile.node import sqlite_bytes
 from domicile.node.authorizer import Authorizer
 from domicile.node.birth import PAGE_SIZE
-from domicile.node.errors import Corrupt, Ended, NodeError
+from domicile.node.errors import Corrupt, Ended
 from domicile.node.sql_errors import is_broken, translate
+from domicile.node.sqlite_bytes import StorageFailed as StorageFailed
 from domicile.node.sqlite_setup import PROGRESS_STEPS, STATEMENTS_CACHED, configure
 
 Value = str | int | float | bytes | None
@@ -25,10 +27,6 @@ WAL_HEADER = 32
 FRAME = 24 + PAGE_SIZE
 
 RESERVE_PAGES = 256  # beyond the cap, for the runtime's own rows: a full object must still answer a delete
-
-
-class StorageFailed(NodeError):  # noqa: N818  named like its siblings
-    """The object's file cannot be read or written here: the disk, not the bytes."""
 
 
 class Database:
@@ -93,7 +91,7 @@ class Database:
         connection.authorizer = self.rights
 
     def _verify(self, path: str, laid: int) -> None:
-        frames, _ = self._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
+        frames = sqlite_bytes.log_frames(self._connection)
         self.length = WAL_HEADER + frames * FRAME if frames else 0
         if self.length != laid:
             raise Corrupt(f"{path}: SQLite recovered {self.length} bytes of the log, not {laid}")
@@ -222,30 +220,19 @@ class Database:
         if is_broken(error):
             self.sick = self.sick or str(error)
 
-    # The bytes, read through SQLite's own handles: closing any other descriptor of the base drops its locks.
+    # The bytes.
 
     def read_log(self, start: int, end: int) -> bytes:
         """Bytes [start, end) of the WAL, `end` at most `length`. Raises Corrupt, StorageFailed."""
-        return self._read(1, start, end - start)
+        return sqlite_bytes.read_log(self._connection, start, end)
 
     def base_size(self) -> int:
-        """Bytes of the base file, as its header counts them."""
-        return int.from_bytes(self._read(0, 28, 4), "big") * PAGE_SIZE
+        """Bytes of the base file, as its header counts them. Raises Corrupt, StorageFailed."""
+        return sqlite_bytes.base_size(self._connection)
 
     def read_base(self, offset: int, length: int) -> bytes:
         """Up to `length` bytes of the base file from `offset`; fewer at its end. Raises Corrupt, StorageFailed."""
-        return self._read(0, offset, max(0, min(length, self.base_size() - offset)))
-
-    def _read(self, which: int, offset: int, length: int) -> bytes:
-        if length <= 0:
-            return b""
-        try:
-            whole, data = self._connection.read("main", which, offset, length)
-        except apsw.Error as error:
-            raise StorageFailed(f"reading at {offset}: {error}") from error
-        if not whole:
-            raise Corrupt(f"the {('base', 'log')[which]} ends before byte {offset + length}")
-        return data
+        return sqlite_bytes.read_base(self._connection, offset, length)
 
     def checkpoint(self) -> bool:
         """Fold the log into the base and empty it (TRUNCATE, two syncs). False, and nothing lost, when it is busy.
@@ -253,17 +240,13 @@ class Database:
         The mailbox is stopped and everything shipped: the next commit starts a new log. Raises StorageFailed.
         """
         try:
-            frames = self._connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        except (apsw.BusyError, apsw.LockedError):
-            return False
+            folded = sqlite_bytes.fold(self._connection)
         except apsw.Error as error:
             self.note(error)
             raise StorageFailed(f"checkpoint: {error}") from error
-        emptied = not self._connection.read("main", 1, 0, 1)[0]
-        if frames != (0, 0) or not emptied:
-            return False
-        self.length = 0
-        return True
+        if folded:
+            self.length = 0
+        return folded
 
     # Ending it, and the rest that other threads may do.
 

@@ -79,10 +79,11 @@ class Deletion:
     async def _settle(self, residency: Residency, idempotency_key: str | None) -> Gone | Overtaken | None:
         """The answer was lost. None: it may still land; the same write is sent again, and only one can commit."""
         row = await self._read(residency.key)
-        if row is not None and row.version > residency.claimed.version and isinstance(row.row.state, Deleted):
-            if row.row.state.key == idempotency_key:
-                return Gone(next_incarnation(row.row.term, row.row.incarnation, row.version))
-        return None
+        if row is None or row.version <= residency.claimed.version or not isinstance(row.row.state, Deleted):
+            return None
+        if row.row.state.key != idempotency_key:
+            return None
+        return Gone(next_incarnation(row.row.term, row.row.incarnation, row.version))
 
     def _gone(self, residency: Residency, epoch: Epoch) -> None:
         self._residents.forget_row(residency.key.id)

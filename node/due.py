@@ -1,4 +1,4 @@
-"""The alarms of one residency: a local timer, the handler, and the mirror row that wakes the object elsewhere (section 9).
+"""The alarms of one residency: local timer, handler, and the mirror row that wakes the object elsewhere (section 9).
 
 Storage is the truth. **A row is never later than storage**: only a call that makes the earliest due time earlier than
 the mirrored row writes it, beside its flight, and answers after both. Later or cleared is not written; the release

@@ -6,7 +6,7 @@ claim on the flight that covers what its answer saw. An answer that wrote leaves
 other answer that looked at the database, which costs nothing while nothing is dirty or flying: nobody outside learns of
 state that a crash could take back.
 
-Before a residency is *confirmed* (section 5, step 6) even the laid state is a claim that a second crash could take back;
+Before a residency is *confirmed* (section 5, step 6) even the laid state is one that a second crash could take back;
 then `landed` is below every mark and nothing leaves at all.
 """
 
@@ -20,7 +20,7 @@ UNCONFIRMED = -1
 
 
 class Sink(Protocol):
-    """One leg of a flight: carries the log somewhere and reports to `Flights.land`. The store is one, peers the other."""
+    """A leg of a flight: carries the log somewhere and reports to `Flights.land`. The store is one, peers the other."""
 
     def committed(self, *, awaited: bool) -> None:
         """There is more to carry; `awaited` when a caller waits for it."""

@@ -1,9 +1,9 @@
-"""The time one object is awake on this node: from an opened file to a clean release, a deletion, or the loss of its right.
+"""The time one object is awake on this node: from an opened file to a release, a deletion, or the loss of its right.
 
-A residency owns everything of its object here: the connection, the instance, the mailbox, the flights. It is over in one
-of three ways. *Released*: the mailbox stands still, a landed manifest reaches the last commit, the lease row says so.
-*Deleted*. *Ended*: the right to serve is lost or memory and disk may disagree; nothing is flushed, and whoever wakes the
-object next takes over from what is durable.
+A residency owns everything of its object here: connection, instance, mailbox, flights. It is over in one of three
+ways. *Released*: the mailbox stands still, a landed manifest reaches the last commit, the lease row says so. *Deleted*.
+*Ended*: the right to serve is lost or memory and disk may disagree; nothing is flushed, and whoever wakes the object
+next takes over from what is durable.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ class Rounds:
         self._host.workers.start(job, quick=self._impatient == 0)
         if not job.finished:
             self._impatient = IMPATIENT_ROUNDS
-            job.when_done(lambda _: self._host.loop.call_soon_threadsafe(running.end))
+            job.when_done(self._host.loop, running.end)
             await running.over
             if not job.finished:
                 raise Stuck("a method does not return")

@@ -100,7 +100,7 @@ class StoreLeg:
                 await self._adopt(conflict)
 
     async def _adopt(self, conflict: Conflict) -> None:
-        """An earlier put of this very leg landed after all: go on from where the bucket is. Anything else is a fence."""
+        """An earlier put of this leg landed after all: go on from where the bucket is. Anything else is a fence."""
         current, tag = await register.read(self._host, self.manifest.object_id)
         if current is None or current.put_id not in self._sent:
             raise Fenced(str(conflict)) from conflict

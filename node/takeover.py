@@ -31,8 +31,8 @@ LaidFrom = Literal["birth", "clean", "own", "store"]
 class Laid:
     """A file ready to be opened, and what the owner may build on it.
 
-    `position` is in the generation the owner goes on in, which began at `start`. The next manifest put is conditioned on
-    `tag`. `confirmed`: what was laid may be shown at once (step 6).
+    `position` is in the generation the owner goes on in, which began at `start`. The next manifest put is conditioned
+    on `tag`. `confirmed`: what was laid may be shown at once (step 6).
     """
 
     position: Position
@@ -161,7 +161,7 @@ class Takeover:
         return Laid(position, length, shape, fenced, tag, fenced.position == position, source)
 
     async def _fence(self, manifest: Manifest, tag: Tag, *, rename: bool) -> tuple[Manifest, str]:
-        """Step 4: M′, content unchanged, conditioned on M's tag. Raises Conflict when M is no longer there."""
+        """Step 4: the fence, content unchanged, conditioned on the tag read. Raises Conflict when that is gone."""
         self._host.failpoints.hit("takeover.before-fence")
         fenced = manifests.fenced(manifest, Stamp(self._epoch, self._host.put_id()), rename=rename)
         landed = await register.put(self._host, fenced, tag)

@@ -207,9 +207,9 @@ class Transactions:
         answer, error = self.turns.call(work.run, read_only=work.read_only)
         self.turns.sharing = False
         alone = self.turns.needs_alone
-        done = Done() if alone else self._recorded(work, answer, error)
+        done = Done(error=error) if alone else self._recorded(work, answer, error)
         if not self._database.in_transaction:
-            return Done(error=error)
+            return done
         if done.error is not None or alone:
             self._database.undo(_OWN_SAVEPOINT)
         else:

@@ -15,6 +15,7 @@ import asyncio
 import ctypes
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -33,7 +34,7 @@ class Job(Generic[T]):
         self._gate.acquire()
         self._ident: int | None = None
         self._finished = False
-        self._deliver: Callable[[Job[T]], object] | None = None
+        self._tell: tuple[asyncio.AbstractEventLoop, Callable[[], object]] | None = None
         self.injected = False
         self.value: T | None = None
         self.error: BaseException | None = None
@@ -81,13 +82,13 @@ class Job(Generic[T]):
         """In the loop's thread: finished within `secs`?"""
         return self._gate.acquire(timeout=secs) and self._finished
 
-    def when_done(self, deliver: Callable[[Job[T]], object]) -> None:
-        """Call `deliver` from the worker's thread at the end, or at once when it is over."""
+    def when_done(self, loop: asyncio.AbstractEventLoop, tell: Callable[[], object]) -> None:
+        """Call `tell` on the loop once the work is over."""
         with self._lock:
             if not self._finished:
-                self._deliver = deliver
+                self._tell = (loop, tell)
                 return
-        deliver(self)
+        loop.call_soon(tell)
 
     def _open_gate(self) -> None:
         # Released at most once by each of detach and run; a second release of an open gate is an error we expect.
@@ -98,9 +99,11 @@ class Job(Generic[T]):
 
     def _hand_over(self) -> None:
         with self._lock:
-            deliver, self._deliver = self._deliver, None
-        if deliver:
-            deliver(self)
+            waiting, self._tell = self._tell, None
+        if waiting is not None:
+            loop, tell = waiting
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(tell)
 
 
 class Workers(Protocol):
@@ -144,7 +147,7 @@ class ThreadWorkers:
     async def finish(self, job: Job[T]) -> T:
         if not job.finished:
             done = self._loop.create_future()
-            job.when_done(lambda _: self._loop.call_soon_threadsafe(_resolve, done))
+            job.when_done(self._loop, lambda: _resolve(done))
             await done
         return job.result()
 
