@@ -12,7 +12,7 @@ from domicile.node.errors import BlobUnavailable
 T = TypeVar("T")
 
 
-class Again(Exception):  # noqa: N818 - a request, not an error
+class Again(Exception):
     """Raised by an attempt that did nothing and may be repeated, at least `after` seconds later."""
 
     def __init__(self, detail: str, after: float = 0.0) -> None:
