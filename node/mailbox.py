@@ -100,12 +100,12 @@ class Mailbox(Generic[E]):
             handed = await turn
         except asyncio.CancelledError:
             if not turn.cancelled():  # the turn came in the same moment
-                turn.result().set_result(None)
+                _give_back(turn.result())
             raise
         try:
             yield
         finally:
-            handed.set_result(None)
+            _give_back(handed)
 
     def close(self, error: DomicileError | Ended) -> None:
         """Refuse what waits and what comes with `error`; what runs finishes."""
@@ -161,3 +161,9 @@ class Mailbox(Generic[E]):
             while self._waiting and self._waiting[0].shares and len(round_) < ROUND_CALLS_MAX:
                 round_.append(self._waiting.popleft())
         return round_
+
+
+def _give_back(handed: asyncio.Future[None]) -> None:
+    """The turn is over; the runner that handed it out may have been cancelled meanwhile, and its future with it."""
+    if not handed.done():
+        handed.set_result(None)

@@ -60,8 +60,8 @@ class OwnCopy:
 def find(disk: Disk, files: Files, incarnation: Incarnation) -> OwnCopy | None:
     """The copy left by an earlier residency of this node, or None: there is none that proves what it is."""
     sidecar = _sidecar(disk, files)
-    if sidecar is None or sidecar.incarnation != incarnation or disk.size(files.base) is None:
-        return None
+    if sidecar is None or sidecar.incarnation != incarnation or not disk.size(files.base):
+        return None  # an empty base is what a power cut leaves of one that was never synced
     log = _log(disk, files)
     walk = wal.walk(log)
     log = log[: walk.length]

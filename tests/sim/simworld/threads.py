@@ -22,6 +22,7 @@ class SimWorkers:
         self._rng = rng
         self._disk = disk
         self._lag_secs = lag_secs
+        self._waiting: dict[Job[Any], list[SimFuture]] = {}
 
     def start(self, job: Job[Any], *, quick: bool) -> None:
         if quick and self._rng.random() < 0.7:
@@ -32,7 +33,7 @@ class SimWorkers:
     async def finish(self, job: Job[T]) -> T:
         if not job.finished:
             done = self._loop.create_future()
-            job.when_done(lambda _: self._deliver(done))
+            self._waiting.setdefault(job, []).append(done)
             await done
         return job.result()
 
@@ -45,8 +46,11 @@ class SimWorkers:
         """There are no threads."""
 
     def _work(self, job: Job[Any]) -> None:
-        if not dead():
-            job.run()
+        if dead():
+            return
+        job.run()
+        for done in self._waiting.pop(job, ()):
+            self._deliver(done)
 
     def _deliver(self, done: SimFuture) -> None:
         self._loop.call_later(self._lag() + self._disk.take_debt(), _resolve, done)

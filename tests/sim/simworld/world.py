@@ -256,6 +256,8 @@ class World:
                     if wish.outcome not in ("answered",):
                         codes = [attempt.code or attempt.outcome for attempt in wish.attempts][-3:]
                         stuck.append(Violation("no-progress", str(key), f"{op} of {client.name}: {codes}"))
+        if stuck:
+            self.note(f"stuck:\n{self.loop.waiting()}")
         return stuck
 
     async def _all(self, tasks: list[Any]) -> None:
