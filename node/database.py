@@ -117,8 +117,7 @@ class Database:
         self._verb(self._begin)
 
     def commit(self) -> None:
-        """COMMIT; the transaction stays open when it fails. Raises Ended when doomed, SqlError for broken deferred
-        foreign keys, DatabaseFull, NotServing."""
+        """COMMIT; may leave the transaction open when it fails. Raises Ended, SqlError (deferred keys), NotServing."""
         with self._door:
             if self._doomed:
                 raise Ended("the object's connection was taken away before the commit")
@@ -170,10 +169,7 @@ class Database:
         return self.internal(sql, params)
 
     def write(self, sql: str, params: Params = ()) -> list[tuple[Any, ...]]:
-        """Run internal SQL that may go a little past the size cap: the runtime's own rows.
-
-        Raises SqlError, DatabaseFull, NotServing.
-        """
+        """The same for the runtime's own rows, which may go a little past the size cap. Raises DatabaseFull too."""
         return self.internal(sql, params, reserve=True)
 
     def internal(self, sql: str, params: Params, *, reserve: bool = False) -> list[tuple[Any, ...]]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -457,6 +460,41 @@ def test_a_hook_that_fails_before_the_commit(thing: Any) -> None:
             thing.group(*works)
     thing.before_commit = lambda: None
     assert ids(thing) == []
+
+
+_FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from conftest import Opened
+from domicile.node.birth import IMAGE
+path = Path(sys.argv[2])
+path.write_bytes(IMAGE)
+one = Opened(path)
+one.script("CREATE TABLE t(i INTEGER PRIMARY KEY, b)")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+length = one.db.length
+resource.setrlimit(resource.RLIMIT_FSIZE, (length + 5000, limit[1]))
+insert = one.work(lambda: one.sql.exec("INSERT INTO t(b) VALUES (zeroblob(20000))"))
+for works in ([insert], [insert, insert]):
+    for done in one.tx.run_group(works):
+        assert (type(done.error).__name__, done.error.outcome) == ("NotServing", "ran"), done
+    assert one.db.length == length and not one.db.in_transaction
+assert one.db.sick
+resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+assert one.call(lambda: one.sql.exec("INSERT INTO t(b) VALUES (1)")).wrote
+assert one.rows("PRAGMA integrity_check") == [("ok",)]
+assert one.rows("SELECT b FROM t") == [(1,)]
+one.reopened().db.close()
+"""
+
+
+def test_case_81_a_log_that_cannot_be_written(tmp_path: Path) -> None:
+    """Case 81: a commit the disk refuses is undone and said so, and the object goes on when the disk does."""
+    code = [sys.executable, "-c", _FULL_DISK, str(Path(__file__).parent), str(tmp_path / "o.db")]
+    run = subprocess.run(code, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
 
 
 kinds = st.sampled_from(["ok", "raise", "lose", "alone", "deferred", "read", "timeout"])
