@@ -5,6 +5,7 @@ from __future__ import annotations
 import apsw
 
 from domicile.errors import DatabaseFull, DomicileError, NotServing, SqlError, SqlRefused
+from domicile.node.temp_vfs import TempSpace
 
 FOREIGN = (apsw.Error, TypeError, KeyError, OverflowError, UnicodeError, MemoryError)
 """Everything a statement run through apsw may raise on its own account: its errors, and those of binding values."""
@@ -33,6 +34,8 @@ def is_broken(error: BaseException) -> bool:
 
 def translate(error: BaseException) -> DomicileError:
     """Give the error a caller sees, with SQLite's own words in the detail."""
+    if isinstance(error, TempSpace):
+        return SqlError(f"{error}; sort or index less at a time")
     if isinstance(error, apsw.FullError):
         return DatabaseFull("the object's database is full; reads and deletes go on working in the next call")
     if is_broken(error):

@@ -35,11 +35,11 @@ class HandClock:
 class Opened:
     """One open object: `db`, `sql`, `kv`, `tx`, `clock`, and ways to call it."""
 
-    def __init__(self, path: Path, *, bytes_max: int = 64 << 20, laid: int = 0) -> None:
+    def __init__(self, path: Path, *, bytes_max: int = 64 << 20, laid: int = 0, vfs: str | None = None) -> None:
         self.path = path
         self.clock = HandClock()
         self.before_commit: Callable[[], None] = lambda: None
-        self.db = Database.open(str(path), vfs=None, bytes_max=bytes_max, laid=laid, mark="k3yz")
+        self.db = Database.open(str(path), vfs=vfs, bytes_max=bytes_max, laid=laid, mark="k3yz")
         self.sql = SqlApi(self.db)
         self.kv = KvApi(self.sql)
         self.tx = Transactions(self.db, self.sql, self.clock, Limits(), before_commit=lambda: self.before_commit())

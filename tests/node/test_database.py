@@ -14,9 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from domicile.errors import SqlError
 from domicile.node.birth import IMAGE
 from domicile.node.database import FRAME, WAL_HEADER, Database
 from domicile.node.errors import Corrupt, Ended
+from domicile.node.temp_vfs import TempVfs
 
 _LONG = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400000000) SELECT count(*) FROM n"
 
@@ -295,3 +297,24 @@ assert os.listdir({str(tmp_path / "temp")!r}) == []
     (tmp_path / "temp").mkdir()
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+def test_case_93_temporary_space_is_bounded(opened: Callable[..., Any]) -> None:
+    """Case 93: a statement that needs more temporary space than allowed fails by name; the object goes on."""
+    vfs = TempVfs("bounded", "", 1 << 20)
+    one = opened(vfs="bounded")
+    one.script("CREATE TABLE t(i INTEGER PRIMARY KEY, b)")
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {})"
+    text = numbers + " SELECT count(*) AS n FROM (SELECT randomblob(300) AS r FROM n ORDER BY r LIMIT -1 OFFSET 0)"
+    with pytest.raises(SqlError, match="temporary space"):
+        one.ok(lambda: one.sql.one(text.format(20000)))
+    one.script(numbers.format(20000) + " INSERT INTO t(b) SELECT randomblob(300) FROM n")
+    length = one.db.length
+    with pytest.raises(SqlError, match="temporary space"):
+        one.script("CREATE INDEX tb ON t(b)")
+    assert one.db.length == length
+    assert one.ok(lambda: one.sql.one(text.format(1000))) == {"n": 1000}
+    assert one.rows("PRAGMA integrity_check") == [("ok",)]
+    assert one.db.checkpoint()
+    one.db.close()
+    del vfs
