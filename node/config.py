@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Any, NamedTuple
 
@@ -243,50 +243,49 @@ def _typed(f: Field[Any], value: Any, source: str, problems: list[str]) -> Any:
         return None
 
 
-def _broken_relations(c: Config, sources: Mapping[str, str]) -> list[str]:
-    """The relations of PROTOCOLS section 3, and those without which a setting could have no effect."""
-    secs = 1000
-    checks: list[tuple[bool, str, tuple[str, ...]]] = [
-        (
-            c.node_heartbeat_secs + c.node_renew_timeout_secs < c.node_admission_secs,
-            "NODE_HEARTBEAT_SECS + NODE_RENEW_TIMEOUT_SECS must be less than NODE_ADMISSION_SECS",
-            ("node_heartbeat_secs", "node_renew_timeout_secs", "node_admission_secs"),
-        ),
-        (
-            c.node_admission_secs + c.node_fence_margin_secs <= c.node_ttl_secs,
-            "NODE_ADMISSION_SECS + NODE_FENCE_MARGIN_SECS must be at most NODE_TTL_SECS",
-            ("node_admission_secs", "node_fence_margin_secs", "node_ttl_secs"),
-        ),
-        (
-            c.object_ship_reserved < c.object_ship_concurrency,
-            "OBJECT_SHIP_RESERVED must be less than OBJECT_SHIP_CONCURRENCY",
-            ("object_ship_reserved", "object_ship_concurrency"),
-        ),
-        (
-            c.object_store_interval_ms <= c.object_store_lag_ms,
-            "OBJECT_STORE_LAG_MS must be at least OBJECT_STORE_INTERVAL_MS",
-            ("object_store_lag_ms", "object_store_interval_ms"),
-        ),
-        (
-            c.object_replicas == 0 or c.object_quorum <= c.object_replicas,
-            "OBJECT_QUORUM must be at most OBJECT_REPLICAS",
-            ("object_quorum", "object_replicas"),
-        ),
-        *(
-            (
-                millis <= c.call_deadline_secs * secs,
-                f"{name.upper()} must be at most CALL_DEADLINE_SECS",
-                (name, "call_deadline_secs"),
-            )
-            for name, millis in (
-                ("object_call_secs", c.object_call_secs * secs),
-                ("object_ack_gate_ms", c.object_ack_gate_ms),
-                ("object_takeover_wait_ms", c.object_takeover_wait_ms),
-                ("object_read_wait_ms", c.object_read_wait_ms),
-            )
-        ),
-    ]
-    return [f"{rule}: {_told(c, names, sources)}" for holds, rule, names in checks if not holds]
+def _broken_relations(config: Config, sources: Mapping[str, str]) -> list[str]:
+    return [f"{rule}: {_told(config, names, sources)}" for rule, names, holds in _RELATIONS if not holds(config)]
+
+
+def _within_deadline(name: str, unit_secs: float) -> Relation:
+    rule = f"{name.upper()} must be at most CALL_DEADLINE_SECS"
+    return rule, (name, "call_deadline_secs"), lambda c: getattr(c, name) * unit_secs <= c.call_deadline_secs
+
+
+Relation = tuple[str, tuple[str, ...], Callable[[Config], bool]]
+
+# Those of PROTOCOLS section 3, and those without which a setting could have no effect.
+_RELATIONS: tuple[Relation, ...] = (
+    (
+        "NODE_HEARTBEAT_SECS + NODE_RENEW_TIMEOUT_SECS must be less than NODE_ADMISSION_SECS",
+        ("node_heartbeat_secs", "node_renew_timeout_secs", "node_admission_secs"),
+        lambda c: c.node_heartbeat_secs + c.node_renew_timeout_secs < c.node_admission_secs,
+    ),
+    (
+        "NODE_ADMISSION_SECS + NODE_FENCE_MARGIN_SECS must be at most NODE_TTL_SECS",
+        ("node_admission_secs", "node_fence_margin_secs", "node_ttl_secs"),
+        lambda c: c.node_admission_secs + c.node_fence_margin_secs <= c.node_ttl_secs,
+    ),
+    (
+        "OBJECT_SHIP_RESERVED must be less than OBJECT_SHIP_CONCURRENCY",
+        ("object_ship_reserved", "object_ship_concurrency"),
+        lambda c: c.object_ship_reserved < c.object_ship_concurrency,
+    ),
+    (
+        "OBJECT_STORE_LAG_MS must be at least OBJECT_STORE_INTERVAL_MS",
+        ("object_store_lag_ms", "object_store_interval_ms"),
+        lambda c: c.object_store_interval_ms <= c.object_store_lag_ms,
+    ),
+    (
+        "OBJECT_QUORUM must be at most OBJECT_REPLICAS",
+        ("object_quorum", "object_replicas"),
+        lambda c: c.object_replicas == 0 or c.object_quorum <= c.object_replicas,
+    ),
+    _within_deadline("object_call_secs", 1),
+    _within_deadline("object_ack_gate_ms", 0.001),
+    _within_deadline("object_takeover_wait_ms", 0.001),
+    _within_deadline("object_read_wait_ms", 0.001),
+)
 
 
 def _told(config: Config, names: tuple[str, ...], sources: Mapping[str, str]) -> str:

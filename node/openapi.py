@@ -133,7 +133,7 @@ _SCHEMAS: dict[str, Schema] = {
 }
 
 
-def _paths() -> dict[str, Schema]:
+def _object_paths() -> dict[str, Schema]:
     project, cls, name, method = (_PATH[part] for part in ("project", "cls", "name", "method"))
     listing = [
         project,
@@ -145,17 +145,7 @@ def _paths() -> dict[str, Schema]:
     batch = {"type": "array", "items": _ref("BatchLine"), "maxItems": 100}
     batch_answer = {"type": "array", "items": _ref("BatchAnswer")}
     deleted = _record({"epoch": _EPOCH})
-    projects: Schema = {"type": "array", "items": _ref("Project")}
     return {
-        "/v1/projects": {"get": _operation("all projects", _record({"projects": projects}), [])},
-        "/v1/projects/{project}": {
-            "get": _operation("a project's policy", _ref("Project"), [project]),
-            "put": _operation(
-                "create a project, or change it", _ref("Project"), [project], _json_body(_ref("Policy"), required=False)
-            ),
-        },
-        "/v1/cluster": {"get": _operation("nodes and regions", _OBJECT, [])},
-        "/v1/incidents": {"get": _operation("open incidents", _record({"incidents": {"type": "array"}}), [])},
         "/v1/{project}/objects": {"get": _operation("the directory, paged", _ref("Listing"), listing)},
         "/v1/{project}/objects/{cls}/{name}": {
             "get": _operation("where an object is and how safe; wakes nothing", _OBJECT, [project, cls, name]),
@@ -177,6 +167,22 @@ def _paths() -> dict[str, Schema]:
                 _json_body(batch, required=True),
             ),
         },
+    }
+
+
+def _operator_paths() -> dict[str, Schema]:
+    project = _PATH["project"]
+    projects: Schema = {"type": "array", "items": _ref("Project")}
+    return {
+        "/v1/projects": {"get": _operation("all projects", _record({"projects": projects}), [])},
+        "/v1/projects/{project}": {
+            "get": _operation("a project's policy", _ref("Project"), [project]),
+            "put": _operation(
+                "create a project, or change it", _ref("Project"), [project], _json_body(_ref("Policy"), required=False)
+            ),
+        },
+        "/v1/cluster": {"get": _operation("nodes and regions", _OBJECT, [])},
+        "/v1/incidents": {"get": _operation("open incidents", _record({"incidents": {"type": "array"}}), [])},
         "/healthz": {"get": _operation("the process answers", _OBJECT, [])},
         "/readyz": {"get": _operation("the node serves", _OBJECT, [])},
         "/metrics": {"get": _operation("metrics for Prometheus", {"type": "string"}, [], content="text/plain")},
@@ -187,7 +193,7 @@ def _paths() -> dict[str, Schema]:
 DOCUMENT: dict[str, Any] = {
     "openapi": "3.1.0",
     "info": {"title": "Domicile", "version": "1", "description": "Durable objects by name over HTTP."},
-    "paths": _paths(),
+    "paths": _operator_paths() | _object_paths(),
     "components": {
         "schemas": _SCHEMAS,
         "responses": {

@@ -7,16 +7,15 @@ What is being read, and whether something is being answered, are two things. Rea
     BODY      its head is whole, its body is arriving; when that is whole too the request is taken, and WAITING again
     OVER      no further request is taken; what still arrives is thrown away
 
-A taken request is answered by the connection's one task, at once or after those before it. A phase has a deadline while
-nothing is being answered; the server looks at it every tick. The app sees whole requests only, and its client's going
-cancels nothing that began.
+A taken request is answered by the connection's one task, at once or after those before it. While nothing is answered a
+phase has a deadline, which the server looks at every tick. The app sees whole requests only, and nothing that began is
+cancelled when its client goes.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, cast
 
@@ -25,7 +24,7 @@ import httptools
 from domicile.errors import BadRequest, DomicileError
 from domicile.node.http import wire
 from domicile.node.http.body import too_large
-from domicile.node.http.exchange import Exchange
+from domicile.node.http.exchange import Exchange, Request
 from domicile.node.problems import Header, HeadTooLarge, Reply, RequestTimeout
 
 if TYPE_CHECKING:
@@ -42,18 +41,6 @@ class Phase(Enum):
     HEAD = auto()
     BODY = auto()
     OVER = auto()
-
-
-@dataclass(slots=True)
-class Request:
-    """A request as read. `last`: none is taken after it. `refused`: what is wrong with it; answered in its turn."""
-
-    method: str
-    target: bytes
-    headers: list[Header]
-    body: bytes
-    last: bool
-    refused: DomicileError | None = None
 
 
 class Connection(asyncio.Protocol):
@@ -87,7 +74,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._raw_bytes += len(data)
         if self._phase is Phase.OVER:
-            if self._raw_bytes > self.server.limits.body_bytes_max + self.server.limits.head_bytes_max:
+            if self._raw_bytes > self.server.limits.body_bytes_max:
                 self.transport.abort()  # whoever sends that much does not mean to read an answer
             return
         try:
@@ -118,8 +105,7 @@ class Connection(asyncio.Protocol):
         self._phase = Phase.OVER
         self.server.left(self)
         for waiter in (self._writable, self.gone):
-            if waiter is not None and not waiter.done():
-                waiter.set_result(None)
+            _wake(waiter)
 
     def pause_writing(self) -> None:
         self._writable = self.server.loop.create_future()
@@ -128,8 +114,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         waiter, self._writable = self._writable, None
         self.deadline = None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        _wake(waiter)
 
     # What the parser says. What these raise comes out of `feed_data` as the context of a callback error.
 
@@ -168,10 +153,9 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         parser = self._parser
         last = not parser.should_keep_alive() or parser.should_upgrade() or parser.get_http_version() != "1.1"
-        method = parser.get_method().decode("ascii")
         self._raw_bytes = 0
         self._reads(Phase.WAITING)
-        self._take(Request(method, self._target, self._headers, bytes(self._body), last))
+        self._take(Request(parser.get_method().decode("ascii"), self._target, self._headers, bytes(self._body), last))
 
     # Answers, one after the other.
 
@@ -223,9 +207,8 @@ class Connection(asyncio.Protocol):
     def reply(self, request: Request, reply: Reply) -> None:
         """Write a whole answer."""
         if not self.lost:
-            status, headers, body = reply
             close, bodiless = self.says_close(), request.method == "HEAD"
-            self.transport.write(wire.whole(status, headers, body, self.server.date, close=close, bodiless=bodiless))
+            self.transport.write(wire.whole(*reply, self.server.date, close=close, bodiless=bodiless))
 
     def says_close(self) -> bool:
         """Whether the answer about to be written is the last; if it is, nothing is taken any more."""
@@ -300,3 +283,8 @@ class Connection(asyncio.Protocol):
     def _await(self, phase: Phase, secs: float) -> None:
         self._timed = phase
         self.deadline = self.server.loop.time() + secs
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

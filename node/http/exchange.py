@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import httptools
 
-from domicile.errors import BadRequest
+from domicile.errors import BadRequest, DomicileError
 from domicile.node.http import wire
 from domicile.node.http.body import Message
-from domicile.node.problems import Reply
+from domicile.node.problems import Header, Reply
 
 if TYPE_CHECKING:
-    from domicile.node.http.connection import Connection, Request
+    from domicile.node.http.connection import Connection
+
+
+@dataclass(slots=True)
+class Request:
+    """A request as read. `last`: none is taken after it. `refused`: what is wrong with it; answered in its turn."""
+
+    method: str
+    target: bytes
+    headers: list[Header]
+    body: bytes
+    last: bool
+    refused: DomicileError | None = None
 
 
 class Exchange:

@@ -38,7 +38,7 @@ def test_no_generated_input_breaks_the_surface(http: Any, method: str, path: str
 
     @given(case=schema[path][method.upper()].as_strategy(generation_mode=mode))
     @settings(
-        max_examples=25,
+        max_examples=12,
         deadline=None,
         database=None,
         derandomize=True,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,94 +15,8 @@ import pytest
 from domicile.node import supervisor
 from domicile.node.supervisor import EXIT_HOPELESS, EXIT_IN_USE, EXIT_REPLACE, InUseError, command_line, lock_data
 
-# A node in small: says that it runs, ends in order on SIGTERM, and leaves a process of its own behind.
-CHILD = """
-import os, pathlib, signal, subprocess, sys, time
-where = pathlib.Path(sys.argv[1])
-def end(number, frame):
-    (where / "ended").write_text(signal.Signals(number).name)
-    sys.exit(0)
-signal.signal(signal.SIGTERM, end)
-signal.signal(signal.SIGINT, end)
-left = subprocess.Popen(["sleep", "1000"])
-with open(where / "starts.new", "a") as file:
-    file.write(f"{os.getpid()} {os.getpgid(0)} {os.getppid()} {left.pid} {os.environ['DOMICILE_LOCK_FD']}\\n")
-(where / "starts").unlink(missing_ok=True)
-os.link(where / "starts.new", where / "starts")
-while True:
-    time.sleep(1000)
-"""
-STUBBORN = CHILD.replace("sys.exit(0)", "pass")
 
-
-def until(holds: Callable[[], Any], secs: float = 15.0) -> Any:
-    """What `holds` gives as soon as it is true."""
-    end = time.monotonic() + secs
-    while time.monotonic() < end:
-        if value := holds():
-            return value
-        time.sleep(0.01)
-    raise AssertionError("it did not come true")
-
-
-def alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-class Under:
-    """A supervisor under test, its child's notes and its log."""
-
-    def __init__(self, where: Path, code: str, *, once: bool = False) -> None:
-        self.where = where
-        self.data = str(where / "data")
-        child = [sys.executable, "-c", code, str(where)]
-        self.log = where / f"log-{time.monotonic_ns()}"  # a file: what a child leaves behind would keep a pipe open
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(command_line(self.data, child, once=once), stderr=log)
-
-    def starts(self) -> list[list[int]]:
-        """pid, group, parent, what it left, lock descriptor, of each child so far."""
-        try:
-            return [[int(n) for n in line.split()] for line in (self.where / "starts").read_text().splitlines()]
-        except FileNotFoundError:
-            return []
-
-    def start(self, number: int) -> list[int]:
-        """The notes of the n-th child, once it runs."""
-        return until(lambda: len(s := self.starts()) >= number and s)[number - 1]  # type: ignore[no-any-return]
-
-    def end(self) -> tuple[int, list[dict[str, Any]]]:
-        status = self.process.wait(timeout=15)
-        return status, [json.loads(line) for line in self.log.read_text().splitlines()]
-
-
-Run = Callable[..., Under]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    made: list[Under] = []
-
-    def make(code: str = CHILD, **options: Any) -> Under:
-        made.append(Under(tmp_path, code, **options))
-        return made[-1]
-
-    yield make
-    for under in made:
-        if under.process.poll() is None:
-            under.process.kill()
-        under.process.wait(timeout=15)
-        for start in under.starts():
-            for pid in (start[0], start[3]):
-                if alive(pid):
-                    os.kill(pid, signal.SIGKILL)
-
-
-def test_a_killed_child_is_started_again_and_its_group_goes(run: Run) -> None:
+def test_a_killed_child_is_started_again_and_its_group_goes(run: Any, alive: Any, until: Any) -> None:
     """kill -9 of the child: what it left behind dies too, and another child runs soon."""
     under = run()
     pid, group, parent, left, _ = under.start(1)
@@ -121,7 +33,7 @@ def test_a_killed_child_is_started_again_and_its_group_goes(run: Run) -> None:
     assert (died["child"], died["status"]) == (pid, 128 + signal.SIGKILL)
 
 
-def test_a_killed_supervisor_takes_the_child_and_frees_the_lock(run: Run) -> None:
+def test_a_killed_supervisor_takes_the_child_and_frees_the_lock(run: Any, alive: Any, until: Any) -> None:
     """kill -9 of the supervisor: the child is gone and the directory can be used."""
     under = run()
     pid = under.start(1)[0]
@@ -131,7 +43,7 @@ def test_a_killed_supervisor_takes_the_child_and_frees_the_lock(run: Run) -> Non
     os.close(lock_data(under.data))
 
 
-def test_the_lock_is_the_childs_too(run: Run) -> None:
+def test_the_lock_is_the_childs_too(run: Any) -> None:
     """The child holds the same open lock, so that no second node can use the directory while either lives."""
     under = run()
     pid, *_, fd = under.start(1)
@@ -143,7 +55,7 @@ def test_the_lock_is_the_childs_too(run: Run) -> None:
         lock_data(under.data)
 
 
-def test_a_second_node_on_the_directory_is_refused(run: Run) -> None:
+def test_a_second_node_on_the_directory_is_refused(run: Any) -> None:
     """With a status of its own, and the name of the process that has it."""
     under = run()
     under.start(1)
@@ -157,7 +69,7 @@ def test_a_second_node_on_the_directory_is_refused(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("sent", "got"), [("SIGTERM", "SIGTERM"), ("SIGINT", "SIGINT"), ("SIGHUP", "SIGTERM")])
-def test_a_signal_to_end_is_passed_on_once(run: Run, sent: str, got: str) -> None:
+def test_a_signal_to_end_is_passed_on_once(run: Any, sent: str, got: str, alive: Any) -> None:
     """The child ends in order, and the supervisor with its status."""
     under = run()
     pid = under.start(1)[0]
@@ -175,9 +87,9 @@ def test_a_signal_to_end_is_passed_on_once(run: Run, sent: str, got: str) -> Non
     ]
 
 
-def test_the_second_signal_kills(run: Run) -> None:
+def test_the_second_signal_kills(run: Any, alive: Any, until: Any) -> None:
     """A child that does not heed the first is not waited for."""
-    under = run(STUBBORN)
+    under = run(stubborn=True)
     pid = under.start(1)[0]
     under.process.terminate()
     until((under.where / "ended").exists)
@@ -189,7 +101,7 @@ def test_the_second_signal_kills(run: Run) -> None:
     assert not alive(pid)
 
 
-def test_a_stopped_child_is_not_a_dead_one(run: Run) -> None:
+def test_a_stopped_child_is_not_a_dead_one(run: Any, until: Any) -> None:
     """SIGSTOP starts no second child beside the first."""
     under = run()
     pid = under.start(1)[0]
@@ -203,12 +115,12 @@ def test_a_stopped_child_is_not_a_dead_one(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("how", "status"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", 137), ("sys.exit(0)", 0)])
-def test_once_ends_with_the_childs_status(run: Run, how: str, status: int) -> None:
+def test_once_ends_with_the_childs_status(run: Any, how: str, status: int) -> None:
     """Scripts see how the child ended."""
     assert run(f"import os, sys; {how}", once=True).end()[0] == status
 
 
-def test_a_hopeless_child_is_not_tried_again(run: Run) -> None:
+def test_a_hopeless_child_is_not_tried_again(run: Any) -> None:
     """A wrong setting, or a command that is not there, ends the supervisor."""
     assert run(f"import sys; sys.exit({EXIT_HOPELESS})").end()[0] == EXIT_HOPELESS
 
@@ -221,7 +133,7 @@ def test_a_command_that_cannot_start_is_named(tmp_path: Path) -> None:
     assert "cannot start /no/such: No such file" in ended.stderr
 
 
-def test_restarts_back_off_and_a_replacement_does_not_wait(run: Run) -> None:
+def test_restarts_back_off_and_a_replacement_does_not_wait(run: Any) -> None:
     """A child that asks to be replaced is, at once; one that fails is tried after 0.1, 0.2, 0.4 s."""
     counting = (
         "import pathlib, sys; p = pathlib.Path(sys.argv[1], 'n'); n = int(p.read_text()) if p.exists() else 0; "
@@ -234,7 +146,7 @@ def test_restarts_back_off_and_a_replacement_does_not_wait(run: Run) -> None:
     assert [line["status"] for line in log if line["event"] == "supervisor.child_ended"] == [3, EXIT_REPLACE, 3, 3, 0]
 
 
-def test_it_is_told_to_end_while_it_waits(run: Run) -> None:
+def test_it_is_told_to_end_while_it_waits(run: Any, until: Any) -> None:
     """No child is started after the signal, however far the backoff is."""
     under = run("import sys; sys.exit(3)")
     until(lambda: '"in_secs": 0.8' in under.log.read_text())
@@ -245,7 +157,7 @@ def test_it_is_told_to_end_while_it_waits(run: Run) -> None:
     assert time.monotonic() - began < 0.75
 
 
-def test_it_is_tiny_and_imports_nothing_of_the_node(run: Run) -> None:
+def test_it_is_tiny_and_imports_nothing_of_the_node(run: Any) -> None:
     """One thread, and no package beyond the standard library in its memory."""
     under = run()
     under.start(1)
