@@ -38,6 +38,11 @@ def die_with_parent(signum: int) -> Callable[[], None]:
     return arrange
 
 
+def _environment() -> dict[str, str]:
+    """This process's environment without settings meant for another node, or for the benchmarks themselves."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("DOMICILE_")}
+
+
 class Server:
     """One server and the processes it starts."""
 
@@ -49,7 +54,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **env},
+                env={**_environment(), **env},
                 cwd=cwd,
                 start_new_session=True,
                 preexec_fn=die_with_parent(signal.SIGTERM),

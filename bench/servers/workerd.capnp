@@ -9,7 +9,10 @@ const config :Workerd.Config = (
 const counters :Workerd.Worker = (
   compatibilityDate = "2026-01-01",
   modules = [ (name = "workerd.js", esModule = embed "workerd.js") ],
-  durableObjectNamespaces = [ (className = "Counter", uniqueKey = "bench", enableSql = true) ],
+  # Idle objects would be put away after ten seconds, in the middle of counting what awake ones take.
+  durableObjectNamespaces = [
+    (className = "Counter", uniqueKey = "bench", enableSql = true, preventEviction = true),
+  ],
   durableObjectStorage = (localDisk = "disk"),
   bindings = [ (name = "COUNTERS", durableObjectNamespace = "Counter") ],
 );
