@@ -9,7 +9,7 @@ from domicile.node.errors import Ended, NodeError
 from domicile.node.host import Host
 from domicile.node.manifest import Manifest, Stamp
 from domicile.node.register import Conflict, Tag
-from domicile.node.residency import Residency
+from domicile.node.residency import Phase, Residency
 from domicile.node.residents import Residents
 from domicile.placement.claims import SeenLease
 from domicile.placement.leases import Gone, Overtaken
@@ -34,10 +34,10 @@ class Deletion:
         OutcomeUnknown, NotServing.
         """
         for _ in range(TRIES_MAX):
-            row = None if self._residents.find(key.id) else await self._read(key)
-            if row is not None and isinstance(row.row.state, Deleted):
-                return _repeated(key, row, idempotency_key)
-            residency = await self._residents.enter(key, create=False)
+            try:
+                residency = await self._residents.enter(key, create=False)
+            except NoSuchObject:
+                return _repeated(key, await self._read(key), idempotency_key)
             if if_match is not None and if_match != residency.incarnation:
                 raise StaleIncarnation(f"the object is in incarnation {residency.incarnation}")
             try:
@@ -86,6 +86,7 @@ class Deletion:
         return Gone(next_incarnation(row.row.term, row.row.incarnation, row.version))
 
     def _gone(self, residency: Residency, epoch: Epoch) -> None:
+        residency.phase = Phase.ENDING
         self._residents.forget_row(residency.key.id)
         manifest, tag = residency.leg.manifest, residency.leg.tag
         self._host.loop.create_task(residency.close_deleted())
@@ -109,9 +110,9 @@ class Deletion:
                 await self._host.clock.sleep(self._host.jitter(0.1 * 2**attempt))
 
 
-def _repeated(key: ObjectKey, row: SeenLease, idempotency_key: str | None) -> Epoch:
-    state = row.row.state
-    assert isinstance(state, Deleted)
-    if idempotency_key is not None and state.key == idempotency_key:
+def _repeated(key: ObjectKey, row: SeenLease | None, idempotency_key: str | None) -> Epoch:
+    """The answer to a late repeat of the delete that made the object go. Raises NoSuchObject."""
+    state = row.row.state if row is not None else None
+    if row is not None and isinstance(state, Deleted) and idempotency_key is not None and state.key == idempotency_key:
         return next_incarnation(row.row.term, row.row.incarnation, row.version)
     raise NoSuchObject(f"there is no object {key}")

@@ -42,6 +42,7 @@ class Log:
         self.length = position.length
         self.start = start
         self.base = base
+        self.rotations = 0
         self._origin = 0
         self._hasher = LogHasher(base.seed(object_id, self.incarnation))
 
@@ -52,6 +53,7 @@ class Log:
         self.length = self.start = 0
         self.generation = next_generation
         self.base = base
+        self.rotations += 1
         self._hasher = LogHasher(base.seed(self._object_id, self.incarnation))
 
     @property

@@ -229,7 +229,9 @@ class Node:
         return {"objects": objects, "token": page.token}
 
     async def describe(self, key: ObjectKey) -> dict[str, Any]:
-        return await describe(self._host, self.node_id, key, self._residents.find(key.id))
+        residency = self._residents.find(key.id)
+        awake = residency if residency is not None and residency.serving else None
+        return await describe(self._host, self.node_id, key, awake)
 
     async def project(self, project: str) -> ProjectRow:
         return await self._projects.get(project)

@@ -73,7 +73,7 @@ class Residency:
         self._closing: asyncio.Task[None] | None = None
         self.log = Log(host.disk, engine.files.log, key.id, laid.position, laid.shape, laid.start)
         self.flights = Flights(host.loop)
-        self.leg = StoreLeg(host, claimed.epoch, self.log, self.flights, (laid.manifest, laid.tag))
+        self.leg = StoreLeg(host, claimed.epoch, self.log, self.flights, laid)
         self.leg.read_chunk = self._read_chunk
         self.leg.on_broken = self.end
         self.leg.on_landed = self._maybe_rotate

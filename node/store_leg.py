@@ -19,9 +19,10 @@ from domicile.node.chunks import Base, Segment, chunk_key, next_refs, segment_ke
 from domicile.node.errors import BlobError, Fenced
 from domicile.node.flight import Flights
 from domicile.node.host import Host
-from domicile.node.log import BaseShape, Log
+from domicile.node.log import Log
 from domicile.node.manifest import TAIL_BYTES_MAX, Manifest, Reach, Stamp
 from domicile.node.register import Conflict, Tag
+from domicile.node.takeover import Laid
 from domicile.placement.records import Epoch
 
 GATHER_BYTES = 256 << 10
@@ -35,17 +36,18 @@ ReadChunk = Callable[[int], Awaitable[bytes]]
 class StoreLeg:
     """Ships one residency's log. `manifest` and `tag` are the last known to have landed."""
 
-    def __init__(self, host: Host, epoch: Epoch, log: Log, flights: Flights, landed: tuple[Manifest, Tag]) -> None:
+    def __init__(self, host: Host, epoch: Epoch, log: Log, flights: Flights, laid: Laid) -> None:
         self._host = host
         self._epoch = epoch
         self._log = log
         self._flights = flights
-        self.manifest, self.tag = landed
+        self.manifest, self.tag = laid.manifest, laid.tag
+        self._based_on = log.rotations if laid.based else -1
         self._task: asyncio.Task[None] | None = None
         self._hurry: asyncio.Future[None] | None = None
         self._urgent = False
         self._flushing = 0
-        self._sent: set[bytes] = set()
+        self._sent: dict[bytes, int] = {}
         self.read_chunk: ReadChunk | None = None
         self.on_broken: Callable[[BaseException], None] | None = None
         self.on_landed: Callable[[], None] | None = None
@@ -57,7 +59,7 @@ class StoreLeg:
 
     @property
     def _base_landed(self) -> bool:
-        return BaseShape.of(self.manifest) == self._log.base
+        return self._based_on == self._log.rotations
 
     def committed(self, *, awaited: bool) -> None:
         """There is more to carry."""
@@ -104,7 +106,7 @@ class StoreLeg:
         current, tag = await register.read(self._host, self.manifest.object_id)
         if current is None or current.put_id not in self._sent:
             raise Fenced(str(conflict)) from conflict
-        self.manifest, self.tag = current, tag
+        self.manifest, self.tag, self._based_on = current, tag, self._sent[current.put_id]
 
     def _landed_or_broken(self, task: asyncio.Task[None]) -> None:
         self._task = None
@@ -134,15 +136,15 @@ class StoreLeg:
         began = self._host.clock.monotonic()
         async with self._host.permits.one(awaited=self._urgent):
             self._urgent = False
-            end = self._log.length
+            end, rotations = self._log.length, self._log.rotations
             mark = self._log.mark_at(end)
             reach = Reach(self._log.generation, self._log.start, end, self._log.checksum(end))
             self._host.failpoints.hit("flight.before-segment")
             following = await (self._extend(reach) if self._base_landed else self._rebase(reach))
             self._host.failpoints.hit("flight.before-manifest")
-            self._sent.add(following.put_id)
+            self._sent[following.put_id] = rotations
             self.tag = await register.put(self._host, following, self.tag)
-            self.manifest = following
+            self.manifest, self._based_on = following, rotations
             self._sent.clear()
             self._host.failpoints.hit("flight.after-manifest")
         self._host.telemetry.flights.of("store", "landed").add()

@@ -8,6 +8,7 @@ position among them, the manifest and this node's own file, and fence the manife
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,7 +33,8 @@ class Laid:
     """A file ready to be opened, and what the owner may build on it.
 
     `position` is in the generation the owner goes on in, which began at `start`. The next manifest put is conditioned
-    on `tag`. `confirmed`: what was laid may be shown at once (step 6).
+    on `tag`. `confirmed`: what was laid may be shown at once (step 6). `based`: the log grows from the
+    base that the manifest names; if not, a rotation happened whose manifest never landed.
     """
 
     position: Position
@@ -42,6 +44,7 @@ class Laid:
     tag: Tag
     confirmed: bool
     source: LaidFrom
+    based: bool = True
 
 
 class OutOfDate(NodeError):
@@ -149,9 +152,9 @@ class Takeover:
             await self._layer.restore(manifest)
             fenced, tag = await self._fence(manifest, tag, rename=True)
             return await self._ready(fenced.length, BaseShape.of(manifest), fenced, tag, "store")
-        exact = copy.position == manifest.position and copy.shape == BaseShape.of(manifest)
-        fenced, tag = await self._fence(manifest, tag, rename=exact)
-        return await self._ready(copy.position.length, copy.shape, fenced, tag, "own")
+        fenced, tag = await self._fence(manifest, tag, rename=copy.position == manifest.position)
+        laid = await self._ready(copy.position.length, copy.shape, fenced, tag, "own")
+        return dataclasses.replace(laid, based=copy.position.generation == manifest.generation)
 
     async def _ready(self, length: int, shape: BaseShape, fenced: Manifest, tag: Tag, source: LaidFrom) -> Laid:
         generation = Generation(self._epoch, 0)
@@ -162,6 +165,9 @@ class Takeover:
 
     async def _fence(self, manifest: Manifest, tag: Tag, *, rename: bool) -> tuple[Manifest, str]:
         """Step 4: the fence, content unchanged, conditioned on the tag read. Raises Conflict when that is gone."""
+        if manifest.generation == Generation(self._epoch, 0):
+            assert isinstance(tag, str)
+            return manifest, tag  # an earlier put of this very takeover, landed after its answer was given up
         self._host.failpoints.hit("takeover.before-fence")
         fenced = manifests.fenced(manifest, Stamp(self._epoch, self._host.put_id()), rename=rename)
         landed = await register.put(self._host, fenced, tag)
