@@ -193,7 +193,7 @@ class Connection(asyncio.Protocol):
 
     def _answered(self, request: Request) -> None:
         """What was read is answered: go on reading, or end."""
-        if self.lost:
+        if self.lost or self.transport.is_closing():
             self.server.left(self)
         elif request.refused is not None or self.server.stopping:
             self.linger()

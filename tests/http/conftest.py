@@ -176,11 +176,21 @@ def http() -> Iterator[Running]:
         yield shared
 
 
+class Routed(App):
+    """The app with another ASGI app behind everything but calls."""
+
+    def __init__(self, app: App, asgi: Any) -> None:
+        self.__dict__.update(app.__dict__)
+        self._rest = asgi
+
+
 @contextlib.contextmanager
-def running(**limits: Any) -> Iterator[Running]:
+def running(asgi: Any = None, **limits: Any) -> Iterator[Running]:
     front, log = MemoryFront(), RecordingLog()
     bounds = Limits(**{"body_bytes_max": 10 << 20, "tick_secs": 0.02, **limits})
     app = App(front, log, lambda: b"# metrics\n", body_bytes_max=bounds.body_bytes_max, deadline_secs=30)
+    if asgi is not None:
+        app = Routed(app, asgi)
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
