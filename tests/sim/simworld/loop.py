@@ -238,9 +238,7 @@ class SimLoop(asyncio.BaseEventLoop):
         lines = []
         for task in self._everyone:
             if not task.done() and (task.process is None or task.process.alive):
-                frames = task.get_stack(limit=1)
-                at = f"{frames[0].f_code.co_qualname}:{frames[0].f_lineno}" if frames else "not started"
-                lines.append(f"  {task.get_name()} waits in {at}")
+                lines.append(f"  {task.get_name()} waits in {_await_chain(task.get_coro())}")
         return "\n".join(lines) or "  no task waits"
 
     def _note(self, handle: asyncio.Handle) -> None:
@@ -262,3 +260,14 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _process_events(self, event_list: Any) -> None:
         """There are none."""
+
+
+def _await_chain(coro: Any) -> str:
+    """Where a coroutine stands, from the outside in."""
+    places = []
+    while coro is not None:
+        frame = getattr(coro, "cr_frame", None) or getattr(coro, "ag_frame", None)
+        if frame is not None:
+            places.append(f"{frame.f_code.co_qualname}:{frame.f_lineno}")
+        coro = getattr(coro, "cr_await", None) or getattr(coro, "ag_await", None)
+    return " > ".join(places) or "nothing it can tell"
