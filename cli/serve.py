@@ -15,6 +15,7 @@ CHILD = ("-m", "domicile.node.main")
 
 def run(environ: Mapping[str, str], *, once: bool) -> NoReturn:
     """This process is the supervisor from here on. Raises CliError when the settings cannot be used."""
-    data = settings.loaded(environ).config.data
-    command = supervisor.command_line(os.path.abspath(data), [sys.executable, *CHILD], once=once)
+    config = settings.loaded(environ).config
+    child, for_people = [sys.executable, *CHILD], config.log == "console"
+    command = supervisor.command_line(os.path.abspath(config.data), child, once=once, quiet=for_people)
     os.execve(command[0], command, settings.for_node(environ))  # noqa: S606 - no shell is wanted

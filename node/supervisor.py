@@ -56,10 +56,14 @@ class Death:
     ran_secs: float
 
 
-def command_line(data: str, child: Sequence[str], *, once: bool = False) -> list[str]:
-    """What to exec to become the supervisor of the command `child` over the data directory `data`."""
+def command_line(data: str, child: Sequence[str], *, once: bool = False, quiet: bool = False) -> list[str]:
+    """What to exec to become the supervisor of the command `child` over the data directory `data`.
+
+    `quiet` tells only of a child that is started again.
+    """
+    flags = [*(["--once"] if once else []), *(["--quiet"] if quiet else [])]
     # Isolated: neither this directory nor the environment may put another module in the place of the library's.
-    return [sys.executable, "-I", "-S", __file__, "--data", data, *(["--once"] if once else []), "--", *child]
+    return [sys.executable, "-I", "-S", __file__, "--data", data, *flags, "--", *child]
 
 
 def lock_data(data: str) -> int:
@@ -191,11 +195,17 @@ def _log_line(event: str, fields: Mapping[str, object]) -> None:
     print(json.dumps(line), file=sys.stderr, flush=True)
 
 
+def _log_restarts(event: str, fields: Mapping[str, object]) -> None:
+    if event == "supervisor.restart":
+        print(f"domicile: the node ended; starting it again in {fields['in_secs']} s", file=sys.stderr, flush=True)
+
+
 def main(arguments: Sequence[str]) -> int:
-    """`supervisor.py --data DIR [--once] -- COMMAND…`; gives the exit status."""
+    """`supervisor.py --data DIR [--once] [--quiet] -- COMMAND…`; gives the exit status."""
     parser = argparse.ArgumentParser(prog="domicile-supervisor")
     parser.add_argument("--data", required=True, help="the node's data directory")
     parser.add_argument("--once", action="store_true", help="do not start the child again")
+    parser.add_argument("--quiet", action="store_true", help="tell only of restarts, in words")
     parser.add_argument("child", nargs="+", help="the child's command")
     options = parser.parse_args(arguments)
     try:
@@ -203,7 +213,8 @@ def main(arguments: Sequence[str]) -> int:
     except (InUseError, OSError) as error:
         print(f"domicile: {error}", file=sys.stderr)
         return EXIT_IN_USE if isinstance(error, InUseError) else 1
-    return Supervisor(options.child, fd, _log_line, time.monotonic).run(once=options.once)
+    log = _log_restarts if options.quiet else _log_line
+    return Supervisor(options.child, fd, log, time.monotonic).run(once=options.once)
 
 
 if __name__ == "__main__":
