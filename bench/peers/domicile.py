@@ -48,3 +48,4 @@ class Domicile(Peer):
 
     def lose_local_files(self, data: Path) -> None:
         shutil.rmtree(data / "objects")
+        shutil.rmtree(data / "cache", ignore_errors=True)  # chunks it has seen: they would spare it the store
