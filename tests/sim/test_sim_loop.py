@@ -174,8 +174,8 @@ REPLAY = """
 import hashlib
 from simworld.nodes import options_for
 from simworld.world import run_seed
-for seed in (3, 5, 12):
-    options = options_for("toy")
+for node, seed in (("toy", 3), ("toy", 12), ("real", 5), ("real", 21)):
+    options = options_for(node)
     options.traced = True
     report = run_seed(seed, options)
     print(seed, report.digest, report.steps, hashlib.sha256(report.history.dump().encode()).hexdigest(), report.notes)
@@ -191,4 +191,4 @@ def test_a_seed_replays_byte_for_byte_in_another_process():
         told.add(ran.stdout)
 
     assert len(told) == 1
-    assert len({line.split()[1] for line in told.pop().splitlines()}) == 3
+    assert len({line.split()[1] for line in told.pop().splitlines()}) == 4

@@ -13,7 +13,7 @@ class Ledger(Object):
     """Items in order, and a counter in a table of its own; a filler makes the log grow, so that it rotates."""
 
     def init(self) -> None:
-        self.sql.exec("CREATE TABLE items(n INTEGER PRIMARY KEY, item TEXT NOT NULL UNIQUE, filler BLOB)")
+        self.sql.exec("CREATE TABLE items(n INTEGER PRIMARY KEY, item TEXT NOT NULL, filler BLOB)")
         self.sql.exec("CREATE TABLE counter(value INTEGER NOT NULL)")
         self.sql.exec("INSERT INTO counter VALUES (0)")
 
