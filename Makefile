@@ -25,13 +25,13 @@ test: $(STAMP)  ## run the fast suite (ARGS=… goes to pytest)
 	@$(PY) -m pytest $(ARGS)
 
 check: $(STAMP) $(TREE)  ## lint, format, types, import rules and house style; changes nothing
-	@echo "== ruff: lint and format"
-	@$(VENV)/bin/ruff check $(CODE)
-	@$(VENV)/bin/ruff format --check $(CODE)
-	@echo "== mypy, strict, all packages"
-	@MYPYPATH=$(TREE) $(VENV)/bin/mypy -p domicile
-	@echo "== import rules and house style"
-	@$(PY) -m pytest tests/test_imports.py tests/test_tidy.py
+	@failed=""; \
+	step() { echo "== $$1"; shift; "$$@" || failed="$$failed\n  $$*"; }; \
+	step "lint" $(VENV)/bin/ruff check $(CODE); \
+	step "format" $(VENV)/bin/ruff format --check $(CODE); \
+	step "types: mypy, strict, all packages" env MYPYPATH=$(TREE) $(VENV)/bin/mypy -p domicile; \
+	step "import rules and house style" $(PY) -m pytest tests/test_imports.py tests/test_tidy.py; \
+	if [[ -n $$failed ]]; then echo -e "== failed:$$failed" >&2; exit 1; fi
 
 fix: $(STAMP)  ## let ruff repair and format what it can
 	@$(VENV)/bin/ruff check --fix $(CODE)
