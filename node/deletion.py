@@ -60,6 +60,7 @@ class Deletion:
         mirror, _ = await residency.due.released_row()
         for _ in range(TRIES_MAX):
             outcome: Gone | Overtaken | None
+            self._host.failpoints.hit("delete.before-row")
             try:
                 outcome = await self._host.leases.delete(residency.claimed, mirror, idempotency_key)
             except StoreUnavailable as error:
@@ -68,6 +69,7 @@ class Deletion:
                 outcome = await self._settle(residency, idempotency_key)
             if isinstance(outcome, Gone):
                 self._gone(residency, outcome.epoch)
+                self._host.failpoints.hit("delete.after-row")
                 return outcome.epoch
             if isinstance(outcome, Overtaken):
                 if outcome.lease is None or outcome.lease.version != residency.claimed.version:
@@ -98,7 +100,9 @@ class Deletion:
         for attempt in range(TOMBSTONE_TRIES):
             try:
                 stamp = Stamp(epoch, self._host.put_id())
+                self._host.failpoints.hit("delete.before-tombstone")
                 await register.put(self._host, manifests.tombstone(manifest, stamp, epoch), tag)
+                self._host.failpoints.hit("delete.after-tombstone")
                 return
             except Conflict:
                 found, tag = await register.read(self._host, manifest.object_id)

@@ -189,7 +189,9 @@ class DueAlarms:
         residency = self._residency
         if self._mirror is None:
             self._mirror = await self._host.mirror.read(residency.key.id)
+        self._host.failpoints.hit("mirror.before-write")
         outcome = await self._host.mirror.set(residency.key.id, residency.claimed.version, self._mirror, self._row())
+        self._host.failpoints.hit("mirror.after-write")
         if not isinstance(outcome, Overtaken):
             self._mirror = outcome
             return True

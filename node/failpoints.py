@@ -1,8 +1,8 @@
 """Named places where a test may make the process die, fail or wait (TESTING 3).
 
 `DOMICILE_FAILPOINTS=flight.before-manifest:kill,rotate.after-fold:error@3`: action `kill` (SIGKILL to this process),
-or `error` (OSError), each from the n-th hit on (`@n`, the first by default; an error strikes once). A place that is
-not armed costs a look-up in an empty dictionary.
+or `error` (OSError), each from the n-th hit on (`@n`, the first by default; an error strikes once); told on stderr.
+A place that is not armed costs a look-up in an empty dictionary.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ NAMES = frozenset(
         "call.after-commit",
         "call.before-commit",
         "call.committed",
-        "delete.before-row",
         "delete.after-row",
+        "delete.after-tombstone",
+        "delete.before-row",
+        "delete.before-tombstone",
         "flight.after-manifest",
         "flight.after-segment",
         "flight.before-manifest",
@@ -29,7 +31,9 @@ NAMES = frozenset(
         "lay.after-birth",
         "lay.after-clear",
         "lay.after-cut",
+        "lay.after-log",
         "lay.before-sidecar",
+        "mirror.after-write",
         "mirror.before-write",
         "release.after-row",
         "release.before-row",
@@ -37,9 +41,11 @@ NAMES = frozenset(
         "rotate.after-checkpoint",
         "rotate.after-chunk",
         "rotate.after-fold",
-        "rotate.after-mark",
+        "rotate.after-sidecar",
         "rotate.before-checkpoint",
         "rotate.before-manifest",
+        "rotate.before-mark",
+        "stop.after-release",
         "stop.before-leave",
         "takeover.after-fence",
         "takeover.before-fence",
@@ -79,8 +85,10 @@ class _Armed:
     def __call__(self) -> None:
         self._left -= 1
         if self._left == 0 and self._action == "error":
+            os.write(2, f"failpoint {self._name} error\n".encode())
             raise OSError(f"failpoint {self._name}")
         if self._left <= 0 and self._action == "kill":
+            os.write(2, f"failpoint {self._name} kill\n".encode())  # the only trace: a test asks whether it was here
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -35,6 +35,7 @@ class Layer:
         """A new object: the birth image, no log. Nothing is synced: there is nothing yet that could be lost."""
         self._clear()
         self._disk.write(self._files.base, IMAGE, sync=False)
+        self._host.failpoints.hit("lay.after-birth")
         self._write(manifest.position, 0, BaseShape(), manifest, tag, Laid(), sync=False)
 
     async def restore(self, manifest: Manifest) -> None:
@@ -45,7 +46,9 @@ class Layer:
             await fetch_base(self._host.blobs, self._host.cache, manifest.image, self._place)
         else:
             self._disk.write(self._files.base, IMAGE, sync=False)
+        self._host.failpoints.hit("lay.after-base")
         self._disk.write(self._files.log, log, sync=False)
+        self._host.failpoints.hit("lay.after-log")
 
     async def _log(self, manifest: Manifest) -> bytes:
         pieces = []
@@ -68,8 +71,10 @@ class Layer:
         if self._disk.size(self._files.log) is None:
             self._disk.write(self._files.log, b"", sync=False)
         self._disk.truncate(self._files.log, position.length, sync=True)
+        self._host.failpoints.hit("lay.after-cut")
         self._disk.sync(self._files.base)
         self._disk.sync(self._files.directory)
+        self._host.failpoints.hit("lay.before-sidecar")
         self._write(position, position.length, shape, manifest, tag, Laid(), sync=True)
 
     def rotated(self, position: Position, shape: BaseShape, manifest: Manifest, tag: Tag) -> None:
@@ -116,3 +121,4 @@ class Layer:
         self._disk.remove(self._files.sidecar)
         self._disk.remove(self._files.log)
         self._disk.remove(self._files.base)
+        self._host.failpoints.hit("lay.after-clear")

@@ -55,7 +55,9 @@ class Mailbox(Generic[E]):
         self._pump_due = False
         self._closed: DomicileError | Ended | None = None
         self.idle = True
+        self.on_broken: Callable[[BaseException], None] | None = None
         self._task = loop.create_task(self._drain())
+        self._task.add_done_callback(self._ended)
 
     @property
     def depth(self) -> int:
@@ -122,6 +124,11 @@ class Mailbox(Generic[E]):
             turn = self._alone.popleft()
             if not turn.done():
                 turn.set_exception(Ended("the residency ended"))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """The runner ends by `stop` alone; whatever else ends it (the pump failed) would leave callers waiting."""
+        if not task.cancelled() and (error := task.exception()) is not None and self.on_broken is not None:
+            self.on_broken(error)
 
     def _nudge(self) -> None:
         if self._wake is not None and not self._wake.done():

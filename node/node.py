@@ -119,6 +119,7 @@ class Node:
         """SIGTERM: no new residencies, every object released clean within the flush budget, then deregistered."""
         self.leaving()
         await self._residents.leave()
+        self._seams.failpoints.hit("stop.after-release")
         if self._heartbeat is not None:
             await self._heartbeat.leave(why)
         await self._cancel_all()

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from domicile.classes import ClassSpec, HookSpec
-from domicile.errors import DomicileError, NoSuchObject, NotServing
+from domicile.errors import DomicileError, NoSuchObject, NotServing, OutcomeUnknown
 from domicile.node.due import DueAlarms
 from domicile.node.engine import Engine
 from domicile.node.errors import Ended, NodeError
@@ -71,6 +71,7 @@ class Residency:
         self.last_used = host.clock.monotonic()
         self.over: asyncio.Future[None] = host.loop.create_future()
         self._closing: asyncio.Task[None] | None = None
+        self._rested = 0.0
         self.log = Log(host.disk, engine.files.log, key.id, laid.position, laid.shape, laid.start)
         self.flights = Flights(host.loop)
         self.leg = StoreLeg(host, claimed.epoch, self.log, self.flights, laid)
@@ -83,6 +84,7 @@ class Residency:
         self.due = DueAlarms(host, self)
         self.rotation = Rotation(host, self)
         self.mailbox: Mailbox[Entry] = Mailbox(host.loop, host.config.object_mailbox, self._run, self.due.pump)
+        self.mailbox.on_broken = self.end
         self.flights.mark = self.log.mark
         if laid.confirmed:
             self.flights.land(self.log.mark)
@@ -107,19 +109,24 @@ class Residency:
         return ran
 
     async def _run(self, entries: list[Entry]) -> None:
-        """One round of the mailbox."""
-        before = self.log.mark
+        """One round of the mailbox. Whatever breaks it ends the residency: nobody waits for a round that is lost."""
         try:
-            dones = await self.rounds.run(entries)
+            await self._round(entries)
         except Stuck as stuck:
             await self._leave_stuck(entries, stuck)
-            return
         except Ended as ended:
             for entry in entries:
                 entry.refuse(ended)
             self.end(ended)
-            return
-        self._host.failpoints.hit("call.after-commit")
+        except Exception as error:  # noqa: BLE001 - a disk or a bug: what was committed is not known here any more
+            for entry in entries:
+                entry.refuse(OutcomeUnknown("the node failed while it ran the call"))
+            self.end(error)
+
+    async def _round(self, entries: list[Entry]) -> None:
+        before = self.log.mark
+        dones = await self.rounds.run(entries)
+        self._host.failpoints.hit("call.committed")
         alarm = self._committed(before)
         mark = self.log.mark
         for entry, done in zip(entries, dones, strict=True):
@@ -161,6 +168,12 @@ class Residency:
     def quiet(self) -> bool:
         """Nothing waits and nothing runs."""
         return self.mailbox.idle and not self.flights.awaited and not self.mailbox.waiting
+
+    def rest(self) -> None:
+        """Nobody has called for a while: give the connection's spare memory back, once."""
+        if self.last_used != self._rested:
+            self._rested = self.last_used
+            self.engine.db.release_memory()
 
     async def _call_out(self, call: Call) -> Answer:
         """An outgoing call waits until every earlier call's write has landed (section 6)."""

@@ -98,6 +98,7 @@ class Rotation:
         residency = self._residency
         log, leg, engine = residency.log, residency.leg, residency.engine
         layer = Layer(self._host, engine.files)
+        self._host.failpoints.hit("rotate.before-mark")
         layer.rotating(log.position, log.start, leg.manifest, leg.tag, following)
         self._host.failpoints.hit("rotate.before-checkpoint")
         if not engine.db.checkpoint():
@@ -109,4 +110,5 @@ class Rotation:
         known.update(hash_chunks(engine.db.read_base, size, which))
         shape = BaseShape(tuple(known[i] for i in range(chunks_of(size))), size)
         layer.rotated(Position(log.incarnation, following, 0), shape, leg.manifest, leg.tag)
+        self._host.failpoints.hit("rotate.after-sidecar")
         return shape
