@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
 
 from domicile.errors import NoSuchObject, NotHome
 from domicile.node.activation import Activation
 from domicile.node.errors import NodeError
 from domicile.node.host import Host
+from domicile.node.releases import Releases
 from domicile.node.residency import Phase, Residency
 from domicile.node.sleepers import Sleepers
 from domicile.placement.claims import SeenLease
 from domicile.placement.followed import Seen
-from domicile.placement.leases import Overtaken, Release
+from domicile.placement.leases import Release
 from domicile.placement.records import LeaseRow, ObjectKey
-from domicile.placement.store import StoreUnavailable
 
 REMEMBERED_MAX = 200_000
 ENDING_WAIT_SECS = 1.0
 TICK_SECS = 0.1
 IDLE_TICKS = 10
-RELEASES_AT_ONCE = 32
+REST_SECS = 2.0
 
 
 class Residents:
@@ -40,6 +39,7 @@ class Residents:
         self._awake: OrderedDict[str, Residency] = OrderedDict()
         self._waking: dict[str, asyncio.Task[Residency]] = {}
         self._rows: OrderedDict[str, SeenLease] = OrderedDict()
+        self._releases = Releases(host, self._released)
         self._ticks = 0
         self.leaving = False
 
@@ -115,37 +115,10 @@ class Residents:
 
     # Sleep.
 
-    async def put_to_sleep(self, residencies: Sequence[Residency]) -> None:
-        """Release clean, as many to a write as fit. One that cannot land ends unflushed."""
-        ended = await asyncio.gather(*(residency.release() for residency in residencies))
-        releases, of = [], {}
-        for residency, released in zip(residencies, ended, strict=True):
-            if released is not None:
-                mirror, alarm = await residency.due.released_row()
-                releases.append(Release(residency.claimed, released, mirror, alarm if released.tag else None))
-                of[residency.key.id] = residency
-        if releases:
-            await self._send_releases(releases, of)
-
-    async def _send_releases(self, releases: list[Release], of: dict[str, Residency]) -> None:
-        self._host.failpoints.hit("release.before-row")
-        try:
-            versions = await self._host.leases.release(releases)
-            again = []
-            for release in releases:
-                outcome = versions[release.claimed.key.id]
-                if isinstance(outcome, Overtaken) and outcome.lease is not None:
-                    if outcome.lease.version == release.claimed.version:
-                        again.append(Release(release.claimed, release.released, outcome.alarm, release.alarm))
-                elif isinstance(outcome, int):
-                    self._released(release, outcome)
-            if again:
-                await self._host.leases.release(again)
-        except StoreUnavailable as error:
-            self._host.log.warning("release.unsent", objects=len(releases), error=str(error))
-        finally:
-            for residency in of.values():
-                residency.sent()
+    async def put_to_sleep(self, residency: Residency) -> None:
+        """Release clean now; what runs finishes first."""
+        residency.phase = Phase.ENDING
+        await self._releases.put_to_sleep(residency)
 
     def _released(self, release: Release, version: int) -> None:
         key = release.claimed.key
@@ -165,15 +138,21 @@ class Residents:
             if not residency.quiet:
                 residency.tick(now)
         if self._ticks % IDLE_TICKS == 0 and not self.leaving:
-            default = self._host.config.object_idle_secs
-            idle = [
-                residency
-                for residency in self._awake.values()
-                if residency.serving
-                and residency.quiet
-                and now - residency.last_used > (residency.spec.idle_secs or default)
-            ]
-            self._sleep_soon(idle)
+            self._look_for_idle(now)
+
+    def _look_for_idle(self, now: float) -> None:
+        """Objects at rest give their spare memory back; those idle for long go to sleep, once all they wrote landed."""
+        default = self._host.config.object_idle_secs
+        asleep = []
+        for residency in self._awake.values():
+            if not (residency.serving and residency.quiet):
+                continue
+            idle = now - residency.last_used
+            if idle > (residency.spec.idle_secs or default) and not residency.leg.behind:
+                asleep.append(residency)
+            elif idle > REST_SECS:
+                residency.rest()
+        self._sleep_soon(asleep)
 
     def _make_room(self) -> None:
         """Past `OBJECT_RESIDENTS`, those used longest ago go to sleep."""
@@ -183,11 +162,9 @@ class Residents:
             self._sleep_soon([r for r, _ in zip(quiet, range(surplus), strict=False)])
 
     def _sleep_soon(self, residencies: list[Residency]) -> None:
-        for at in range(0, len(residencies), RELEASES_AT_ONCE):
-            batch = residencies[at : at + RELEASES_AT_ONCE]
-            for residency in batch:
-                residency.phase = Phase.ENDING
-            task = self._host.loop.create_task(self.put_to_sleep(batch))
+        for residency in residencies:
+            task = self._host.loop.create_task(self.put_to_sleep(residency))
+            residency.phase = Phase.ENDING
             task.add_done_callback(self._slept)
 
     def _slept(self, task: asyncio.Task[None]) -> None:
@@ -202,8 +179,7 @@ class Residents:
         everyone = sorted(self._awake.values(), key=lambda residency: not residency.flights.awaited)
         dirty = sum(residency.leg.behind for residency in everyone)
         budget = max(1.0, self._host.config.object_flush_ms / 1000 * dirty)
-        batches = [everyone[at : at + RELEASES_AT_ONCE] for at in range(0, len(everyone), RELEASES_AT_ONCE)]
-        tasks = [self._host.loop.create_task(self.put_to_sleep(batch)) for batch in batches]
+        tasks = [self._host.loop.create_task(self.put_to_sleep(residency)) for residency in everyone]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=budget)
             for task in late:
@@ -213,5 +189,3 @@ class Residents:
         """The node lost its row: every residency ends, unflushed."""
         for residency in list(self._awake.values()):
             residency.end(error)
-
-

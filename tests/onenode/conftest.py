@@ -8,6 +8,7 @@ import inspect
 import io
 import json
 import random
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,27 +16,39 @@ from typing import Any
 import pytest
 
 from domicile import Object
+from domicile.node import register
+from domicile.node.app import App
 from domicile.node.blobs.base import Blob, Listed, Precondition
 from domicile.node.blobs.file import FileBlobs
+from domicile.node.chunks import chunk_key, segment_key
 from domicile.node.clock import SystemClock
 from domicile.node.config import Config
 from domicile.node.disk import SystemDisk
 from domicile.node.errors import BlobUnavailable
 from domicile.node.failpoints import Failpoints
+from domicile.node.http.server import Limits, serve
+from domicile.node.manifest import Manifest
 from domicile.node.node import Node, Seams
+from domicile.node.residency import Residency
+from domicile.node.store_leg import StoreLeg
 from domicile.node.telemetry import Telemetry, logger
 from domicile.node.values import Call
 from domicile.node.workers import ThreadWorkers
+from domicile.placement.alarms import Mirror
 from domicile.placement.embedded import EmbeddedStore
 from domicile.placement.heartbeat import HeartbeatThread
-from domicile.placement.records import ObjectKey
+from domicile.placement.records import Incarnation, ObjectKey
 from domicile.registry import from_classes
 
 WAIT_SECS = 20.0
 
 
 class Bucket:
-    """The directory store, counted, and failing on demand: `down`, `lost_answers`, `full`, `delay_secs`."""
+    """The directory store, counted, and failing on demand.
+
+    `down`, `lose_answers`, `full`, `delay_secs`; `failing` is the share of requests that are refused. `asked` counts
+    every request, refused ones included.
+    """
 
     def __init__(self, root: Path) -> None:
         self._blobs = FileBlobs(str(root), SystemClock())
@@ -43,6 +56,9 @@ class Bucket:
         self.full = False
         self.lose_answers = 0
         self.delay_secs = 0.0
+        self.failing = 0.0
+        self.asked = 0
+        self.luck = random.Random(7)
         self.gets: list[str] = []
         self.puts: list[str] = []
 
@@ -73,10 +89,23 @@ class Bucket:
         await self._blobs.close()
 
     async def _trouble(self) -> None:
+        self.asked += 1
         if self.delay_secs:
             await asyncio.sleep(self.delay_secs)
         if self.down:
             raise BlobUnavailable("connection refused")
+        if self.failing and self.luck.random() < self.failing:
+            raise BlobUnavailable("503 SlowDown")
+
+
+class Watch(SystemClock):
+    """The system's clock, whose wall time a test may put forward."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
 
 
 class Home:
@@ -88,6 +117,7 @@ class Home:
         self.settings = settings
         self.bucket = Bucket(root / "blobs")
         self.failpoints = Failpoints()
+        self.watch = Watch()
         self.replaced: list[str] = []
         self.log = io.StringIO()
         self.node: Node
@@ -96,10 +126,11 @@ class Home:
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        clock = SystemClock()
+        clock = self.watch
         self.config = Config(data=str(self.root), projects="first-use", **self.settings)
         self.store = EmbeddedStore(str(self.root / "placement.db"), clock.monotonic)
         self.telemetry = Telemetry()
+        self.log_of_node = logger("json", "info", self.log)
         self.workers = ThreadWorkers(loop)
         self.node = Node(
             Seams(
@@ -113,7 +144,7 @@ class Home:
                 blobs=self.bucket,
                 store=self.store,
                 telemetry=self.telemetry,
-                log=logger("json", "info", self.log),
+                log=self.log_of_node,
                 failpoints=self.failpoints,
                 heartbeat=HeartbeatThread,
                 replace_process=self.replaced.append,
@@ -126,23 +157,95 @@ class Home:
         self.workers.close()
         await self.store.close()
 
+    async def crash(self) -> None:
+        """The node is gone at once: nothing is flushed, nothing released, its row stays. Unlanded puts are cut off."""
+        for residency in list(self.node._residents._awake.values()):
+            residency.end(RuntimeError("crash"))
+            await residency.over
+        self.node._residents.leaving = True
+        assert self.node._heartbeat is not None
+        await self.node._heartbeat.stop()
+        await self.node._cancel_all()
+        self.workers.close()
+        await self.store.close()
+
+    async def restart(self, *, crash: bool = False, cold: bool = False) -> None:
+        """The node again, in order or after a crash; `cold`: with nothing left on its disk but the store."""
+        await (self.crash() if crash else self.stop())
+        if cold:
+            self.wipe()
+        await self.start()
+
+    def wipe(self) -> None:
+        """Delete everything that the node could lay an object from, except the blob store."""
+        shutil.rmtree(self.root / "objects", ignore_errors=True)
+        shutil.rmtree(self.root / "cache", ignore_errors=True)
+
+    @contextlib.asynccontextmanager
+    async def http(self) -> AsyncIterator[str]:
+        """The node's HTTP surface on a free port; gives its URL."""
+        app = App(self.node, self.log_of_node, lambda: b"", body_bytes_max=10 << 20, deadline_secs=30.0)
+        server = await serve(app, "127.0.0.1:0", self.watch, Limits(body_bytes_max=10 << 20))
+        try:
+            yield f"http://{server.address[0]}:{server.address[1]}"
+        finally:
+            await server.stop(1.0)
+
+    def residency(self, cls: str, name: str) -> Residency:
+        """The residency of an object that is awake."""
+        found = self.node._residents.find(self.key(cls, name).id)
+        assert found is not None, f"{cls}/{name} sleeps"
+        return found
+
+    async def landed(self, cls: str, name: str) -> StoreLeg:
+        """Once everything the object has committed is in the store and no rotation is under way: its store leg."""
+        residency = self.residency(cls, name)
+        await self.until(lambda: not residency.leg.behind and residency.rotation._task is None, "everything landed")
+        return residency.leg
+
+    async def manifest(self, cls: str, name: str) -> Manifest:
+        """The manifest the bucket has; every chunk and every segment it names is there, without a gap."""
+        found, _ = await register.read(self.node._host, self.key(cls, name).id)
+        assert found is not None
+        at = 0
+        for segment in found.segments:
+            assert segment.start == at, "a gap in the chain of segments"
+            at = segment.end
+            key = segment_key(found.object_id, found.incarnation, segment)
+            assert (self.root / "blobs" / key).stat().st_size == segment.end - segment.start
+        assert at == found.shipped
+        for ref in found.base:
+            assert (self.root / "blobs" / chunk_key(found.object_id, found.incarnation, ref)).exists()
+        return found
+
+    async def mirror(self, cls: str, name: str) -> Mirror:
+        """The object's row in the alarm mirror."""
+        return await self.node._host.mirror.read(self.key(cls, name).id)
+
     def key(self, cls: str, name: str) -> ObjectKey:
         return ObjectKey("demo", cls, name)
 
     async def call(
-        self, cls: str, name: str, method: str, *args: Any, secs: float = 30.0, idempotency_key: str | None = None
+        self,
+        cls: str,
+        name: str,
+        method: str,
+        *args: Any,
+        secs: float = 30.0,
+        idempotency_key: str | None = None,
+        if_match: Incarnation | None = None,
     ) -> Any:
         """The result; raises the call's error."""
         deadline = self.node.now() + secs
         body = json.dumps(list(args)).encode()
-        call = Call(self.key(cls, name), method, body, deadline, idempotency_key)
+        call = Call(self.key(cls, name), method, body, deadline, idempotency_key, if_match)
         return json.loads((await self.node.call(call)).body)
 
     async def sleep_object(self, cls: str, name: str) -> None:
         """Put the object to sleep now, and wait until it is."""
         residency = self.node._residents.find(self.key(cls, name).id)
         assert residency is not None
-        await self.node._residents.put_to_sleep([residency])
+        await self.node._residents.put_to_sleep(residency)
 
     def awake(self, cls: str, name: str) -> bool:
         return self.node._residents.find(self.key(cls, name).id) is not None
