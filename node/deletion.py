@@ -58,15 +58,20 @@ class Deletion:
         if residency.leg.manifest.seq == 0 and not residency.log.length:
             raise NoSuchObject(f"there is no object {residency.key}")
         mirror, _ = await residency.due.released_row()
+        sent = False
         for _ in range(TRIES_MAX):
             outcome: Gone | Overtaken | None
             self._host.failpoints.hit("delete.before-row")
             try:
                 outcome = await self._host.leases.delete(residency.claimed, mirror, idempotency_key)
             except StoreUnavailable as error:
-                if not error.maybe:
+                sent = sent or error.maybe
+                if not sent:
                     raise NotServing(f"the placement store does not answer: {error}") from error
                 outcome = await self._settle(residency, idempotency_key)
+            if sent and isinstance(outcome, Overtaken) and outcome.lease is not None:
+                # Only the holder deletes on its own claim's version: an earlier attempt landed late.
+                outcome = _deleted_by(outcome.lease, residency, idempotency_key) or outcome
             if isinstance(outcome, Gone):
                 self._gone(residency, outcome.epoch)
                 self._host.failpoints.hit("delete.after-row")
@@ -76,16 +81,17 @@ class Deletion:
                     residency.end(Ended("its lease has another owner"))
                     raise Ended("its lease has another owner")
                 mirror = outcome.alarm
+        # It may yet land, so nothing may be written on top of it: the next claim changes the row it is conditioned on.
+        residency.end(Ended("its deletion may have happened"))
         raise OutcomeUnknown("the placement store gave no answer to the deletion")
 
-    async def _settle(self, residency: Residency, idempotency_key: str | None) -> Gone | Overtaken | None:
+    async def _settle(self, residency: Residency, idempotency_key: str | None) -> Gone | None:
         """The answer was lost. None: it may still land; the same write is sent again, and only one can commit."""
-        row = await self._read(residency.key)
-        if row is None or row.version <= residency.claimed.version or not isinstance(row.row.state, Deleted):
+        try:
+            row = await self._host.leases.read(residency.key.id)
+        except StoreUnavailable:
             return None
-        if row.row.state.key != idempotency_key:
-            return None
-        return Gone(next_incarnation(row.row.term, row.row.incarnation, row.version))
+        return None if row is None else _deleted_by(row, residency, idempotency_key)
 
     def _gone(self, residency: Residency, epoch: Epoch) -> None:
         residency.phase = Phase.ENDING
@@ -112,6 +118,14 @@ class Deletion:
             except NodeError as error:
                 self._host.log.warning("delete.tombstone", object=manifest.object_id, error=str(error))
                 await self._host.clock.sleep(self._host.jitter(0.1 * 2**attempt))
+
+
+def _deleted_by(row: SeenLease, residency: Residency, idempotency_key: str | None) -> Gone | None:
+    """The row as this residency's own deletion left it, or None."""
+    state = row.row.state
+    if row.version <= residency.claimed.version or not isinstance(state, Deleted) or state.key != idempotency_key:
+        return None
+    return Gone(next_incarnation(row.row.term, row.row.incarnation, row.version))
 
 
 def _repeated(key: ObjectKey, row: SeenLease | None, idempotency_key: str | None) -> Epoch:
