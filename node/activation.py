@@ -9,12 +9,13 @@ from collections.abc import Callable
 
 from domicile.classes import ClassSpec
 from domicile.errors import DomicileError, Moving, NoSuchObject, NotHome, NotServing
+from domicile.node import register
 from domicile.node.engine import open_engine
 from domicile.node.errors import BlobError, BlobMissing, Corrupt, NodeError
 from domicile.node.host import Host
 from domicile.node.own_copy import Files
 from domicile.node.residency import Residency
-from domicile.node.takeover import OutOfDate, lay
+from domicile.node.takeover import Early, OutOfDate, lay
 from domicile.placement.admission import Admission
 from domicile.placement.claims import Claim, Claimed, Lost, Registration, SeenLease
 from domicile.placement.gates import Decision, Gates
@@ -55,8 +56,13 @@ class Activation:
         async with self._at_once:
             try:
                 await self._admit(key, spec)
-                claimed = await self._claim(key, seen, create=create)
-                residency = await self._open(key, spec, claimed)
+                early = self._read_early(key) if seen is None and create else None
+                try:
+                    claimed = await self._claim(key, seen, create=create)
+                    residency = await self._open(key, spec, claimed, early)
+                finally:
+                    if early is not None:
+                        early.cancel()
             except StoreUnavailable as error:
                 raise NotServing(f"the placement store does not answer: {error}") from error
             except (NodeError, OSError) as error:
@@ -64,6 +70,12 @@ class Activation:
                 raise NotServing(f"the object cannot be laid: {_told(error)}") from error
         self._host.telemetry.activation_seconds.observe(self._host.clock.monotonic() - began)
         return residency
+
+    def _read_early(self, key: ObjectKey) -> Early:
+        """Of an object this node knows nothing of, the manifest is read beside the claim."""
+        early = self._host.loop.create_task(register.read(self._host, key.id))
+        early.add_done_callback(lambda done: done.cancelled() or done.exception())  # told to whoever awaits it
+        return early
 
     async def _admit(self, key: ObjectKey, spec: ClassSpec) -> None:
         """The project is known and the class registered in it: what makes births here allowed (section 4)."""
@@ -125,13 +137,13 @@ class Activation:
         if lost.lease is not None and isinstance(lost.lease.row.state, Forwarded):
             raise NotHome(f"{key} lives in region {lost.lease.row.state.region}")
 
-    async def _open(self, key: ObjectKey, spec: ClassSpec, claimed: Claimed) -> Residency:
+    async def _open(self, key: ObjectKey, spec: ClassSpec, claimed: Claimed, early: Early | None) -> Residency:
         host = self._host
         files = Files(os.path.join(host.objects_dir, key.id[:2], key.id))
         self._host.failpoints.hit("activation.after-claim")
-        laid = await lay(host, key, claimed, files)
+        laid = await lay(host, key, claimed, files, early)
         self._host.failpoints.hit("activation.after-lay")
-        engine = await host.workers.run(lambda: open_engine(host, key, spec, files, laid.position))
+        engine = await host.workers.run(lambda: open_engine(host, key, spec, files, laid))
         host.telemetry.activations.of(laid.source).add()
         if laid.source in ("own", "store"):
             host.telemetry.takeovers.of(laid.source).add()

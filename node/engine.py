@@ -16,13 +16,15 @@ from domicile.node.context import ObjectContext
 from domicile.node.database import Database
 from domicile.node.host import Host
 from domicile.node.kv import KvApi
+from domicile.node.laying import Layer
 from domicile.node.migrations import Migration, apply
 from domicile.node.own_copy import Files
 from domicile.node.sql import SqlApi
+from domicile.node.takeover import Laid
 from domicile.node.transaction import Limits, Transactions
 from domicile.node.wal import CHUNK_BYTES
 from domicile.object import bind
-from domicile.placement.records import ObjectKey, Position
+from domicile.placement.records import ObjectKey
 
 _INIT_DONE = "init"
 
@@ -39,7 +41,6 @@ class Engine:
     tx: Transactions
     instance: Any
     migrations: tuple[Migration, ...]
-    fresh: bool
 
     birth_size: int = len(IMAGE)
 
@@ -89,11 +90,13 @@ class Engine:
         return [self.spec.hooks[name] for name in ("init", "on_wake") if name in self.spec.hooks]
 
 
-def open_engine(host: Host, key: ObjectKey, spec: ClassSpec, files: Files, laid: Position) -> Engine:
+def open_engine(host: Host, key: ObjectKey, spec: ClassSpec, files: Files, laid: Laid) -> Engine:
     """Open the laid file, in a thread. Raises Corrupt when SQLite recovered another length than was laid."""
-    config = host.config
+    if laid.source == "birth":
+        Layer(host, files).birth(laid.manifest, laid.tag)
+    config, length = host.config, laid.position.length
     db = Database.open(
-        files.base, vfs=host.disk.vfs, bytes_max=config.object_db_max_mb << 20, laid=laid.length, mark=host.sql_mark
+        files.base, vfs=host.disk.vfs, bytes_max=config.object_db_max_mb << 20, laid=length, mark=host.sql_mark
     )
     try:
         sql = SqlApi(db)
@@ -112,4 +115,4 @@ def open_engine(host: Host, key: ObjectKey, spec: ClassSpec, files: Files, laid:
     except BaseException:
         db.close()
         raise
-    return Engine(files, spec, db, sql, context, tx, instance, migrations, laid.length == 0)
+    return Engine(files, spec, db, sql, context, tx, instance, migrations)

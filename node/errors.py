@@ -1,13 +1,13 @@
 """Errors between the parts of a node. None of them reaches a caller: `call.py` and the residency translate.
 
-    NodeError
-    ├── Fenced            a newer epoch owns the object: end the residency, unflushed
-    ├── Ended             the residency is over; the call may be routed anew (`ran` tells whether it may have run)
-    ├── Corrupt           bytes that fail their checksum; names the key or file, is never served around
-    └── BlobError
-        ├── BlobMissing         the key is not there
-        ├── PreconditionFailed  the tag did not match: nothing was stored
-        └── BlobUnavailable     no answer, a refusal, no space; `maybe` tells whether the put may have happened
+NodeError
+├── Fenced            a newer epoch owns the object: end the residency, unflushed
+├── Ended             the residency is over; the call may be routed anew (`ran` tells whether it may have run)
+├── Corrupt           bytes that fail their checksum; names the key or file, is never served around
+└── BlobError
+    ├── BlobMissing         the key is not there
+    ├── PreconditionFailed  the tag did not match: nothing was stored
+    └── BlobUnavailable     no answer, a refusal, no space; `maybe` tells whether the put may have happened
 """
 
 from __future__ import annotations

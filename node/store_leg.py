@@ -21,7 +21,7 @@ from domicile.node.flight import Flights
 from domicile.node.host import Host
 from domicile.node.log import Log
 from domicile.node.manifest import TAIL_BYTES_MAX, Manifest, Reach, Stamp
-from domicile.node.register import Conflict, Tag
+from domicile.node.register import Conflict
 from domicile.node.takeover import Laid
 from domicile.placement.records import Epoch
 
@@ -104,9 +104,17 @@ class StoreLeg:
     async def _adopt(self, conflict: Conflict) -> None:
         """An earlier put of this leg landed after all: go on from where the bucket is. Anything else is a fence."""
         current, tag = await register.read(self._host, self.manifest.object_id)
-        if current is None or current.put_id not in self._sent:
+        if current is not None and current.put_id in self._sent:
+            self.manifest, self.tag, self._based_on = current, tag, self._sent[current.put_id]
+        elif self.manifest.seq == 0 and current is not None and self._is_void(current):
+            self.tag = tag  # a former life's burial, or its last put, came after this birth had looked
+        else:
             raise Fenced(str(conflict)) from conflict
-        self.manifest, self.tag, self._based_on = current, tag, self._sent[current.put_id]
+
+    def _is_void(self, current: Manifest) -> bool:
+        """Whether it says nothing of this incarnation, and is of no newer owner."""
+        mine = self.manifest.incarnation
+        return current.epoch < self._epoch and (current.incarnation < mine or current.deleted)
 
     def _landed_or_broken(self, task: asyncio.Task[None]) -> None:
         self._task = None

@@ -8,6 +8,7 @@ position among them, the manifest and this node's own file, and fence the manife
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from dataclasses import dataclass
 from typing import Literal
@@ -51,16 +52,23 @@ class OutOfDate(NodeError):
     """The bucket or the placement store knows of a later life or a later owner than this claim."""
 
 
-async def lay(host: Host, key: ObjectKey, claimed: Claimed, files: Files) -> Laid:
-    """Lay `key`'s file for the epoch just claimed. Raises OutOfDate, Fenced, Corrupt, BlobMissing, BlobUnavailable."""
-    return await Takeover(host, key, claimed, files).run()
+Early = asyncio.Task[tuple[Manifest | None, Tag]]
+
+
+async def lay(host: Host, key: ObjectKey, claimed: Claimed, files: Files, early: Early | None) -> Laid:
+    """Lay `key`'s file for the epoch just claimed. `early`: a read of the manifest that began before the claim.
+
+    A birth's file is made when it is opened. Raises OutOfDate, Fenced, Corrupt, BlobMissing, BlobUnavailable.
+    """
+    return await Takeover(host, key, claimed, files, early).run()
 
 
 class Takeover:
     """One lay."""
 
-    def __init__(self, host: Host, key: ObjectKey, claimed: Claimed, files: Files) -> None:
+    def __init__(self, host: Host, key: ObjectKey, claimed: Claimed, files: Files, early: Early | None) -> None:
         self._host = host
+        self._early = early
         self._key = key
         self._claimed = claimed
         self._epoch = claimed.epoch
@@ -100,7 +108,7 @@ class Takeover:
         """The ordinary takeover; a birth is the one that finds nothing at all."""
         while True:
             manifest, tag = await self._read()
-            copy = await self._host.workers.run(lambda: find(self._host.disk, self._files, self._incarnation))
+            copy = await self._own_copy()
             if copy is not None and not self._agrees(copy, manifest):
                 copy = None
             if copy is None and manifest.seq == 0 and manifest.length == 0:
@@ -115,7 +123,8 @@ class Takeover:
 
     async def _read(self) -> tuple[Manifest, Tag]:
         """M of section 5: the incarnation's manifest, or the one of a birth whose first flight has not landed."""
-        found, tag = await register.read(self._host, self._key.id)
+        early, self._early = self._early, None
+        found, tag = await (early or register.read(self._host, self._key.id))
         if found is not None and found.incarnation > self._incarnation:
             raise OutOfDate(
                 f"object {self._key.id}: the bucket is at incarnation {found.incarnation}, the placement store at "
@@ -131,6 +140,12 @@ class Takeover:
             raise BlobMissing(f"object {self._key.id}: its manifest is missing, although one had landed: {key}")
         return manifests.birth(self._key, self._incarnation, born.epoch, born), tag
 
+    async def _own_copy(self) -> OwnCopy | None:
+        disk, files = self._host.disk, self._files
+        if disk.size(files.sidecar) is None:
+            return None
+        return await self._host.workers.run(lambda: find(disk, files, self._incarnation))
+
     def _agrees(self, copy: OwnCopy, manifest: Manifest) -> bool:
         """Whether the own file holds all that the manifest has: what is equal in generation must be equal in bytes."""
         if copy.position < manifest.position:
@@ -143,7 +158,6 @@ class Takeover:
         if not self._claimed.created:
             # A claim before this one may have told nobody anything, but its put may be on its way: fence it.
             manifest, tag = await self._fence(manifest, tag, rename=True)
-        await self._host.workers.run(lambda: self._layer.birth(manifest, tag))
         return Laid(manifest.position, 0, BaseShape(), manifest, tag, True, "birth")
 
     async def _adopt(self, manifest: Manifest, tag: Tag, copy: OwnCopy | None) -> Laid:
