@@ -84,7 +84,7 @@ class Admission:
     def renewed(self, sent: float) -> None:
         """A renewal that was sent after `sent` has committed."""
         with self._lock:
-            if not self._ended and sent >= self._renewals_from:
+            if sent >= self._renewals_from:
                 self._deadline = max(self._deadline, sent + self._timing.admission)
 
     def tick(self) -> bool:

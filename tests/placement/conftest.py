@@ -58,6 +58,11 @@ class FakeClock:
         self.now = end
         await settle()
 
+    def suspend(self, secs: float) -> None:
+        """The machine sleeps: its boot clock runs on, timers do not."""
+        self.now += secs
+        self._sleepers = [(due + secs, order, woken) for due, order, woken in self._sleepers]
+
     def jump(self, secs: float) -> None:
         """Time passes with nobody running: the process was stopped."""
         self.now += secs

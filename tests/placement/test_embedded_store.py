@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from domicile.placement.change_log import Change, ChangeLog
 from domicile.placement.embedded import EmbeddedStore
+from domicile.placement.ledger import Ledger
 from domicile.placement.store import (
     At,
     Committed,
@@ -213,6 +214,7 @@ async def test_a_full_disk_fails_writes_for_certain_and_reads_go_on(
     with pytest.raises(StoreUnavailable) as full:
         await store.write([At("/a", first.version)], [Put("/a", b"2"), Put("/b", bytes(9000))])
     assert not full.value.maybe
+    assert (await store.scan("/")).version == first.version
     assert {key: record.value for key, record in (await store.read(["/a", "/b"])).items()} == {"/a": b"1"}
     vfs.fail_writes = None
     second = await store.write([At("/a", first.version)], [Put("/a", b"3")])
@@ -221,6 +223,30 @@ async def test_a_full_disk_fails_writes_for_certain_and_reads_go_on(
     await store.close()
     again = open_store(tmp_path, opened, vfs=vfs.name)
     assert (await again.read(["/a"]))["/a"].value == b"3"
+
+
+async def test_a_disk_full_in_the_middle_of_a_transaction_is_rolled_back(
+    tmp_path: Path, opened: list[EmbeddedStore], vfs: CountingVfs
+) -> None:
+    """A write larger than the cache fails before its commit, and leaves no transaction open behind it."""
+    store = open_store(tmp_path, opened, vfs=vfs.name)
+    vfs.fail_writes = apsw.FullError("no space")
+    with pytest.raises(StoreUnavailable) as full:
+        await store.write([], [Put(f"/{n}", bytes(900_000)) for n in range(12)])
+    assert not full.value.maybe
+    vfs.fail_writes = None
+    assert (await store.scan("/")).records == ()
+    assert isinstance(await store.write([], [Put("/a", b"")]), Committed)
+
+
+def test_a_grant_revoked_in_a_transaction_is_gone_for_the_rest_of_it() -> None:
+    """Writes that share a sync see each other's grants too."""
+    ledger = Ledger(":memory:", lambda: 0.0, None, 100)
+    grant = ledger.grant(100)
+    results = ledger.transact([lambda: ledger.revoke(grant), lambda: ledger.write([], [Put("/a", b"")], grant)])
+    assert isinstance(results[1], GrantGone)
+    assert ledger.read(["/a"]) == {}
+    ledger.close()
 
 
 @pytest.mark.parametrize("error", [apsw.IOError("sync"), OSError(errno.EIO, "sync")])
@@ -376,9 +402,12 @@ async def test_a_fault_of_ours_leaves_nobody_waiting(tmp_path: Path, monkeypatch
     """A thread that dies of a bug answers what it had and what still waits, and is reported."""
     reported: list[BaseException | None] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_value))
+    others = set(threading.enumerate())
     store = EmbeddedStore(str(tmp_path / "p.db"), lambda: 1 / 0)
+    (thread,) = set(threading.enumerate()) - others
     with pytest.raises(StoreUnavailable):
         await store.grant(5)
     with pytest.raises(StoreUnavailable, match="closed"):
         await store.read(["/a"])
+    thread.join(10)
     assert [type(error) for error in reported] == [ZeroDivisionError]

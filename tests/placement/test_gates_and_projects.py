@@ -160,7 +160,7 @@ async def test_bad_names_and_policies_are_refused(projects: Projects) -> None:
 
 
 async def test_a_class_is_registered_once_with_its_pin(projects: Projects, gates: Gates, keys: Keys) -> None:
-    """Pinned here it has a gate of its own; pinned elsewhere none here; another pin than recorded is refused by name."""
+    """Pinned here it has a gate of its own; pinned elsewhere none here; another pin is refused by name."""
     await projects.create("acme")
     assert await projects.register_class("acme", "Auction", "r") == ClassRow("r", 1)
     assert await projects.register_class("acme", "Auction", "r") == ClassRow("r", 1)

@@ -199,6 +199,15 @@ async def test_an_absent_gate_is_closed(place: Place) -> None:
     assert (await lost(place, await place.claim(me))).gate.gate is None
 
 
+async def test_a_claim_does_not_mind_less_specific_gates(place: Place) -> None:
+    """While the class's own gate decides, the project's may close or change."""
+    me = await place.node("n1")
+    await place.put(place.keys.gate_class("acme", "Auction"), GateRow(open=True, term=8))
+    claim = await place.claim(me)
+    await place.put(place.keys.gate_project("acme"), GateRow(open=False, term=9))
+    assert isinstance(await place.leases.claim(claim), Claimed)
+
+
 @pytest.mark.parametrize("specific", ["class", "object"])
 async def test_a_claim_needs_every_more_specific_gate_to_be_absent(place: Place, specific: str) -> None:
     """A class or an object that got a gate of its own behind my back is not claimed by the project's."""

@@ -252,6 +252,26 @@ async def test_after_a_stop_nothing_leaves_until_a_renewal_commits(node: Node) -
         node.admission.check()
 
 
+async def test_after_a_suspension_the_node_renews_with_the_first_tick(node: Node) -> None:
+    """Timers stood still with the machine: the next beat is not waited for."""
+    async with node.running():
+        await node.clock.advance(0.1)
+        node.clock.suspend(TIMING.ttl - 5)
+        with pytest.raises(NotServing):
+            node.admission.check()
+        await node.clock.advance(TIMING.tick)
+        node.admission.check()
+        assert node.lost == []
+
+
+async def test_every_rewrite_leaves_the_row_under_its_grant(node: Node) -> None:
+    """A node that stops renewing vanishes with its grant, however often it has renewed."""
+    await node.membership.register()
+    assert await node.membership.renew()
+    node.clock.jump(TIMING.ttl + 0.1)
+    assert await node.stored() is None
+
+
 async def test_a_renewal_sent_before_the_stop_does_not_count_after_it(node: Node) -> None:
     """Its commit says nothing about the time in between."""
     admission = node.admission
