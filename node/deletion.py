@@ -96,6 +96,7 @@ class Deletion:
     def _gone(self, residency: Residency, epoch: Epoch) -> None:
         residency.phase = Phase.ENDING
         self._residents.forget_row(residency.key.id)
+        self._host.alarm_index.note(residency.key, residency.incarnation, None)
         manifest, tag = residency.leg.manifest, residency.leg.tag
         self._host.loop.create_task(residency.close_deleted())
         if isinstance(tag, str):
@@ -103,18 +104,21 @@ class Deletion:
 
     async def _bury(self, manifest: Manifest, tag: Tag, epoch: Epoch) -> None:
         """The tombstone manifest. If it never lands, the next life's claim voids the old manifest by incarnation."""
+        stale = False
         for attempt in range(TOMBSTONE_TRIES):
             try:
+                if stale:
+                    found, tag = await register.read(self._host, manifest.object_id)
+                    if found is None or found.incarnation >= epoch:
+                        return
+                    manifest, stale = found, False
                 stamp = Stamp(epoch, self._host.put_id())
                 self._host.failpoints.hit("delete.before-tombstone")
                 await register.put(self._host, manifests.tombstone(manifest, stamp, epoch), tag)
                 self._host.failpoints.hit("delete.after-tombstone")
                 return
             except Conflict:
-                found, tag = await register.read(self._host, manifest.object_id)
-                if found is None or found.incarnation >= epoch:
-                    return
-                manifest = found
+                stale = True
             except NodeError as error:
                 self._host.log.warning("delete.tombstone", object=manifest.object_id, error=str(error))
                 await self._host.clock.sleep(self._host.jitter(0.1 * 2**attempt))

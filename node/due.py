@@ -20,7 +20,6 @@ from domicile.placement.store import StoreUnavailable
 if TYPE_CHECKING:
     from domicile.node.host import Host
     from domicile.node.residency import Residency
-    from domicile.node.sql import SqlApi
     from domicile.placement.records import AlarmRow
 
 PUMP_SECS = 0.05
@@ -81,7 +80,11 @@ class DueAlarms:
         return self._mirror or Mirror(), self._row()
 
     def woken_by(self, row: AlarmRow) -> None:
-        """A sweep found `row` due. If storage knows better, the mirror is corrected once what it says has landed."""
+        """A sweep found `row` due. If storage knows better, the mirror is corrected once what it says has landed.
+
+        The timer is set anew: it counts seconds that the machine was awake, and the wall clock may have gone ahead.
+        """
+        self._arm()
         if (self.earliest is None or self.earliest > row.due_ms) and self._mirroring is None:
             self._mirror = None
             self._write_mirror(after=self._residency.log.mark)
@@ -108,8 +111,7 @@ class DueAlarms:
                     attempt=alarm.attempts + 1,
                     error=done.error.detail,
                 )
-                marking = HookSpec("on_alarm", lambda _: None, is_async=False, takes_alarm=False)
-                await residency.run_hook(marking, (), lambda: _mark(sql, alarm, now_ms))
+                await residency.change(lambda db: alarm_table.mark_attempt(db, alarm, now_ms))
         except NodeError as error:
             residency.end(error)
             return
@@ -120,6 +122,10 @@ class DueAlarms:
 
     def _reread(self) -> None:
         self.earliest = alarm_table.earliest_due(self._residency.engine.db)
+        try:
+            self._host.alarm_index.note(self._residency.key, self._residency.incarnation, self.earliest)
+        except OSError as error:
+            self._host.log.warning("alarm.index", error=str(error))
         self._arm()
 
     def _arm(self) -> None:
@@ -203,11 +209,6 @@ class DueAlarms:
 
 def _not_later(mirror: Mirror, due_ms: int) -> bool:
     return mirror.due_ms is not None and mirror.due_ms <= due_ms
-
-
-def _mark(sql: SqlApi, alarm: Alarm, now_ms: int) -> bool:
-    alarm_table.mark_attempt(sql, alarm, now_ms)
-    return False
 
 
 def _unhandled(instance: object, alarm: object) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from domicile.node.alarm_index import AlarmIndex
 from domicile.node.blobs.base import Blobs
 from domicile.node.chunk_cache import ChunkCache
 from domicile.node.clock import Clock
@@ -42,6 +43,7 @@ class Host:
     log: Any
     sql_mark: str
     objects_dir: str
+    alarm_index: AlarmIndex
     call_out: Callable[[Call], Awaitable[Answer]]
     replace_process: Callable[[str], None]
 

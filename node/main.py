@@ -35,6 +35,7 @@ from domicile.node.node import Node, Seams
 from domicile.node.sqlite_setup import configure_sqlite
 from domicile.node.supervisor import EXIT_HOPELESS, EXIT_REPLACE
 from domicile.node.telemetry import Telemetry, exposition, logger, node_registry, watch_loop
+from domicile.node.temp_vfs import TempVfs
 from domicile.node.workers import ThreadWorkers
 from domicile.placement.embedded import EmbeddedStore
 from domicile.placement.heartbeat import HeartbeatThread
@@ -43,6 +44,8 @@ from domicile.registry import Registry
 from domicile.registry import load as load_app
 
 SWITCH_INTERVAL_SECS = 0.0005
+TEMP_VFS = "domicile"
+TEMP_FACTOR = 4  # a statement's temporary files, in sizes of the largest database
 STOP_GRACE_SECS = 10.0
 FILES_WANTED = 65_536
 _PR_SET_PDEATHSIG = 1
@@ -107,13 +110,15 @@ async def _run(process: Process) -> None:
         process.status = EXIT_HOPELESS if isinstance(error, UnfitStoreError | ValueError) else 1
         return
     telemetry, workers = Telemetry(), ThreadWorkers(loop)
+    disk, _temp = SystemDisk(), TempVfs(TEMP_VFS, "", TEMP_FACTOR * (config.object_db_max_mb << 20))
+    disk.vfs = TEMP_VFS
     node = Node(
         Seams(
             loop=loop,
             config=config,
             registry=process.registry,
             clock=clock,
-            disk=SystemDisk(),
+            disk=disk,
             rng=rng,
             workers=workers,
             blobs=blobs,

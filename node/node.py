@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from domicile.errors import BadRequest, DomicileError, NotServing
 from domicile.node.activation import Activation
+from domicile.node.alarm_index import AlarmIndex
 from domicile.node.blobs.base import Blobs
 from domicile.node.call import CallPath
 from domicile.node.chunk_cache import ChunkCache
@@ -311,6 +312,7 @@ class Node:
             log=seams.log,
             sql_mark=f"{seams.rng.getrandbits(128):032x}",
             objects_dir=objects_dir,
+            alarm_index=AlarmIndex(seams.disk, os.path.join(config.data, "alarms.index")),
             call_out=self.call,
             replace_process=seams.replace_process,
         )

@@ -14,6 +14,7 @@ from domicile.errors import NoSuchObject, NotHome
 from domicile.node.activation import Activation
 from domicile.node.errors import NodeError
 from domicile.node.host import Host
+from domicile.node.lease_watch import LeaseWatch
 from domicile.node.releases import Releases
 from domicile.node.residency import Phase, Residency
 from domicile.node.sleepers import Sleepers
@@ -40,6 +41,7 @@ class Residents:
         self._waking: dict[str, asyncio.Task[Residency]] = {}
         self._rows: OrderedDict[str, SeenLease] = OrderedDict()
         self._releases = Releases(host, self._released)
+        self._leases = LeaseWatch(host)
         self._ticks = 0
         self.leaving = False
 
@@ -145,6 +147,8 @@ class Residents:
         default = self._host.config.object_idle_secs
         asleep = []
         for residency in self._awake.values():
+            if self._leases.due(residency, now):
+                self._leases.look(residency, now)
             if not (residency.serving and residency.quiet):
                 continue
             idle = now - residency.last_used

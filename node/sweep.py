@@ -36,12 +36,21 @@ class Sweep:
 
     async def run(self) -> None:
         """Until cancelled. The first sweep comes at once: what fell due while no node was up is late already."""
+        await self._offer()
         while True:
             try:
                 await self.pass_over()
             except (StoreUnavailable, ScanExpired) as error:
                 self._host.log.warning("sweep.failed", error=str(error))
             await self._host.clock.sleep(self._host.config.object_sweep_secs)
+
+    async def _offer(self) -> None:
+        """At boot, rows the mirror may have lost, from this node's own index."""
+        for row in self._host.alarm_index.rows():
+            try:
+                await self._host.mirror.offer(ObjectKey(row.scope, row.cls, row.name).id, row)
+            except StoreUnavailable as error:
+                self._host.log.warning("alarm.offer", object=f"{row.scope}/{row.cls}/{row.name}", error=str(error))
 
     async def pass_over(self) -> int:
         """Wake everything that is due; gives how many rows were looked at."""
