@@ -143,7 +143,7 @@ class Mailbox(Generic[E]):
                 await self._run(self._take())
                 self._pump_due = True
             if self._pump_due:
-                self._pump_due = False
+                self._pump_due = self.idle = False
                 await self._pump()
             if not (self._waiting or self._alone or self._pump_due):
                 self.idle = True

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple
 
 from domicile.classes import ClassSpec, HookSpec
-from domicile.errors import DomicileError, NoSuchObject, NotServing, OutcomeUnknown
+from domicile.errors import NoSuchObject, OutcomeUnknown
+from domicile.node.database import Database
 from domicile.node.due import DueAlarms
 from domicile.node.engine import Engine
 from domicile.node.errors import Ended, NodeError
@@ -23,12 +23,13 @@ from domicile.node.host import Host
 from domicile.node.laying import Layer
 from domicile.node.log import Log
 from domicile.node.mailbox import Mailbox
+from domicile.node.outgoing import Outgoing
 from domicile.node.rotation import Rotation
-from domicile.node.rounds import Entry, Rounds, Stuck, hook_entry
+from domicile.node.rounds import Entry, Ran, Rounds, Stuck, hook_entry, refuse_all, settle
 from domicile.node.store_leg import StoreLeg
 from domicile.node.takeover import Laid
 from domicile.node.transaction import Done
-from domicile.node.values import Answer, Call
+from domicile.node.values import Call
 from domicile.placement.claims import Claimed
 from domicile.placement.records import Epoch, Incarnation, ObjectKey, Released
 
@@ -42,16 +43,6 @@ class Phase(Enum):
     SERVING = 1
     ENDING = 2
     OVER = 3
-
-
-class Ran(NamedTuple):
-    """What became of a call: `mark` is the log its answer saw, `alarm` what its answer also waits for."""
-
-    answer: bytes | None
-    error: DomicileError | None
-    wrote: bool
-    mark: int
-    alarm: asyncio.Future[bool] | None
 
 
 class Residency:
@@ -68,24 +59,25 @@ class Residency:
         self.incarnation: Incarnation = laid.position.incarnation
         self.engine = engine
         self.phase = Phase.SERVING
-        self.last_used = host.clock.monotonic()
+        self.last_used = self.verified = host.clock.monotonic()
         self.over: asyncio.Future[None] = host.loop.create_future()
         self._closing: asyncio.Task[None] | None = None
         self._rested = 0.0
         self.log = Log(host.disk, engine.files.log, key.id, laid.position, laid.shape, laid.start)
         self.flights = Flights(host.loop)
         self.leg = StoreLeg(host, claimed.epoch, self.log, self.flights, laid)
-        self.leg.read_chunk = self._read_chunk
         self.leg.on_broken = self.end
         self.leg.on_landed = self._maybe_rotate
         self.flights.carry_by(self.leg)
-        engine.context.call_out = self._call_out
+        outgoing = Outgoing(host, self)
+        self.leg.read_chunk = outgoing.read_chunk
+        engine.context.call_out = outgoing.call
         self.rounds = Rounds(host, engine)
         self.due = DueAlarms(host, self)
         self.rotation = Rotation(host, self)
         self.mailbox: Mailbox[Entry] = Mailbox(host.loop, host.config.object_mailbox, self._run, self.due.pump)
         self.mailbox.on_broken = self.end
-        self.flights.mark = self.log.mark
+        self.flights.mark = self._round_began = self.log.mark
         if laid.confirmed:
             self.flights.land(self.log.mark)
         elif self.leg.behind:
@@ -115,39 +107,50 @@ class Residency:
         except Stuck as stuck:
             await self._leave_stuck(entries, stuck)
         except Ended as ended:
-            for entry in entries:
-                entry.refuse(ended)
+            self._refuse_round(entries, ended)
             self.end(ended)
+        except asyncio.CancelledError:  # the residency ended meanwhile; what runs may be committing at this moment
+            refuse_all(entries, OutcomeUnknown("the object lost its home here while the call ran"))
+            raise
         except Exception as error:  # noqa: BLE001 - a disk or a bug: what was committed is not known here any more
-            for entry in entries:
-                entry.refuse(OutcomeUnknown("the node failed while it ran the call"))
+            refuse_all(entries, OutcomeUnknown("the node failed while it ran the call"))
             self.end(error)
 
     async def _round(self, entries: list[Entry]) -> None:
-        before = self.log.mark
+        self._round_began = self.log.mark
         dones = await self.rounds.run(entries)
         self._host.failpoints.hit("call.committed")
-        alarm = self._committed(before)
+        alarm = self._committed(self._round_began)
         mark = self.log.mark
         for entry, done in zip(entries, dones, strict=True):
-            _settle(entry, done, mark, alarm)
+            settle(entry, done, mark, alarm)
         if self.engine.db.sick is not None:
             self.end(NodeFailure(f"{self.key}: {self.engine.db.sick}"))
 
     def _committed(self, before: int) -> asyncio.Future[bool] | None:
         """The round is over: the log may have grown, the alarms may have changed."""
         self.log.length = self.engine.db.length
-        mark = self.log.mark
         alarm = self.due.after_round() if self.engine.context.alarms_touched else None
-        if mark != before:
-            self.flights.committed(mark, awaited=True)
+        if self.log.mark != before:
+            self.flights.committed(self.log.mark, awaited=True)
         return alarm
+
+    def ship_committed(self) -> None:
+        """In the middle of a round: what its earlier calls committed is on its way from now on."""
+        self.log.length = self.engine.db.length
+        if self.log.mark != self.flights.mark:
+            self.flights.committed(self.log.mark, awaited=True)
+
+    def _refuse_round(self, entries: list[Entry], ended: Ended) -> None:
+        """A round that did not come to its end: its calls look for the object anew, unless some may have committed."""
+        self.ship_committed()
+        lasting = self.log.mark != self._round_began
+        refuse_all(entries, OutcomeUnknown("the round the call ran in was cut off") if lasting else ended)
 
     async def _leave_stuck(self, entries: list[Entry], stuck: Stuck) -> None:
         """A method does not return. What earlier calls committed still lands; then the residency ends."""
         self.phase = Phase.ENDING
-        for entry in entries:
-            entry.refuse(Ended("another call of the same round does not return"))
+        self._refuse_round(entries, Ended("another call of the same round does not return"))
         self.mailbox.close(Ended("the object is recovering from a call that does not return"))
         self._host.telemetry.stuck_threads.add()
         try:
@@ -174,18 +177,6 @@ class Residency:
         if self.last_used != self._rested:
             self._rested = self.last_used
             self.engine.db.release_memory()
-
-    async def _call_out(self, call: Call) -> Answer:
-        """An outgoing call waits until every earlier call's write has landed (section 6)."""
-        if not self.flights.has_landed(self.flights.mark):
-            gate = self.now() + self._host.config.object_ack_gate_ms / 1000
-            if not await self.flights.wait(self.flights.mark, gate):
-                raise NotServing("earlier writes of the calling object are not durable yet")
-        return await self._host.call_out(call)
-
-    async def _read_chunk(self, index: int) -> bytes:
-        async with self.mailbox.alone():
-            return await self._host.workers.run(lambda: self.engine.read_chunk(index))
 
     def _maybe_rotate(self) -> None:
         if self.serving and self.rotation.due:
@@ -241,6 +232,12 @@ class Residency:
         self._committed(began)
         return done
 
+    async def change(self, change: Callable[[Database], object]) -> None:
+        """Change rows of the runtime's own; the caller has the object alone. Raises DomicileError: nothing changed."""
+        began, engine = self.log.mark, self.engine
+        await self._host.workers.run(lambda: engine.tx.own(lambda: change(engine.db)))
+        self._committed(began)
+
     async def close_deleted(self) -> None:
         """The deletion is committed: waiting calls learn it, the files go."""
         gone = NoSuchObject(f"{self.key} was deleted")
@@ -293,8 +290,3 @@ class Residency:
 
 class NodeFailure(NodeError):
     """This node cannot go on with the object; another residency may."""
-
-
-def _settle(entry: Entry, done: Done, mark: int, alarm: asyncio.Future[bool] | None) -> None:
-    if not entry.future.done():
-        entry.future.set_result(Ran(done.answer, done.error, done.wrote, mark, alarm if done.wrote else None))

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from domicile.classes import HookSpec
-from domicile.errors import CallTimeout, DomicileError, Refused
+from domicile.errors import CallTimeout, DomicileError, OutcomeUnknown, Refused
 from domicile.method import MethodSpec
 from domicile.node.context import as_failure
 from domicile.node.engine import Engine
@@ -57,6 +57,28 @@ class Entry:
         """Answer the caller without running."""
         if not self.future.done():
             self.future.set_exception(error)
+
+
+class Ran(NamedTuple):
+    """What became of a call: `mark` is the log its answer saw, `alarm` what its answer also waits for."""
+
+    answer: bytes | None
+    error: DomicileError | None
+    wrote: bool
+    mark: int
+    alarm: asyncio.Future[bool] | None
+
+
+def settle(entry: Entry, done: Done, mark: int, alarm: asyncio.Future[bool] | None) -> None:
+    """Tell a caller what became of its call."""
+    if not entry.future.done():
+        entry.future.set_result(Ran(done.answer, done.error, done.wrote, mark, alarm if done.wrote else None))
+
+
+def refuse_all(entries: list[Entry], error: DomicileError | Ended) -> None:
+    """Answer the callers of a round that did not come to its end."""
+    for entry in entries:
+        entry.refuse(error)
 
 
 def method_turn(method: MethodSpec, body: bytes, instance: Any) -> bytes:
@@ -167,8 +189,11 @@ class Rounds:
         if now - running.interrupted_at <= config.object_call_grace_ms / 1000:
             self._tx.turns.expire(running.turn, running.inject)
         else:
-            running.entry.refuse(CallTimeout("the method did not return when interrupted; nothing of it is kept"))
             self._engine.db.doom()
+            if self._tx.turns.turn == running.turn:
+                running.entry.refuse(CallTimeout("the method did not return when interrupted; nothing of it is kept"))
+            else:  # it has returned in the last moment, and may be committing
+                running.entry.refuse(OutcomeUnknown("the method returned long after its time"))
             running.end()
 
     async def _in_thread(self, running: Running, entries: list[Entry]) -> list[Done]:
