@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 from domicile.errors import CallCycle, ChainTooDeep, DomicileError, NotServing, OutcomeUnknown, StaleIncarnation
 from domicile.node.errors import Ended, NodeError
-from domicile.node.residency import Ran, Residency
+from domicile.node.residency import Residency
 from domicile.node.residents import Residents
+from domicile.node.rounds import Ran
 from domicile.node.values import Answer, Call
 from domicile.placement.admission import Admission
 

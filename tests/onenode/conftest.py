@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from domicile import Object
-from domicile.node import register
+from domicile.node import manifest as manifests
 from domicile.node.app import App
 from domicile.node.blobs.base import Blob, Listed, Precondition
 from domicile.node.blobs.file import FileBlobs
-from domicile.node.chunks import chunk_key, segment_key
+from domicile.node.chunks import chunk_key, manifest_key, segment_key
 from domicile.node.clock import SystemClock
 from domicile.node.config import Config
 from domicile.node.disk import SystemDisk
@@ -51,7 +51,7 @@ class Bucket:
     """
 
     def __init__(self, root: Path) -> None:
-        self._blobs = FileBlobs(str(root), SystemClock())
+        self.quiet = FileBlobs(str(root), SystemClock())
         self.down = False
         self.full = False
         self.lose_answers = 0
@@ -65,13 +65,13 @@ class Bucket:
     async def get(self, key: str) -> Blob:
         await self._trouble()
         self.gets.append(key)
-        return await self._blobs.get(key)
+        return await self.quiet.get(key)
 
     async def put(self, key: str, data: bytes, condition: Precondition = None) -> str:
         await self._trouble()
         if self.full:
             raise BlobUnavailable("no space left")
-        tag = await self._blobs.put(key, data, condition)
+        tag = await self.quiet.put(key, data, condition)
         self.puts.append(key)
         if self.lose_answers and condition is not None:
             self.lose_answers -= 1
@@ -79,14 +79,14 @@ class Bucket:
         return tag
 
     async def delete(self, key: str) -> None:
-        await self._blobs.delete(key)
+        await self.quiet.delete(key)
 
     async def list(self, prefix: str) -> AsyncIterator[Listed]:
-        async for listed in self._blobs.list(prefix):
+        async for listed in self.quiet.list(prefix):
             yield listed
 
     async def close(self) -> None:
-        await self._blobs.close()
+        await self.quiet.close()
 
     async def _trouble(self) -> None:
         self.asked += 1
@@ -205,17 +205,17 @@ class Home:
 
     async def manifest(self, cls: str, name: str) -> Manifest:
         """The manifest the bucket has; every chunk and every segment it names is there, without a gap."""
-        found, _ = await register.read(self.node._host, self.key(cls, name).id)
-        assert found is not None
+        key = manifest_key(self.key(cls, name).id)
+        found = manifests.decode((await self.bucket.quiet.get(key)).data, key)
         at = 0
         for segment in found.segments:
             assert segment.start == at, "a gap in the chain of segments"
             at = segment.end
             key = segment_key(found.object_id, found.incarnation, segment)
-            assert (self.root / "blobs" / key).stat().st_size == segment.end - segment.start
+            assert len((await self.bucket.quiet.get(key)).data) == segment.end - segment.start
         assert at == found.shipped
         for ref in found.base:
-            assert (self.root / "blobs" / chunk_key(found.object_id, found.incarnation, ref)).exists()
+            await self.bucket.quiet.get(chunk_key(found.object_id, found.incarnation, ref))
         return found
 
     async def mirror(self, cls: str, name: str) -> Mirror:

@@ -34,7 +34,9 @@ class Box(Object):
 
     @domicile.read
     def digest(self) -> str:
-        return self.sql.one("SELECT group_concat(id || ':' || hex(substr(b, 1, 8)) || length(b)) AS d FROM t")["d"] or ""
+        return (
+            self.sql.one("SELECT group_concat(id || ':' || hex(substr(b, 1, 8)) || length(b)) AS d FROM t")["d"] or ""
+        )
 
     @domicile.read
     def check(self) -> str:
