@@ -29,7 +29,7 @@ FUNCTION_LINES_MAX = 60
 FUNCTION_LINES_AIM = 40
 
 # Over the aim today. A number may only go down, and a line leaves the table when its file or function has shrunk.
-LONG_FILES: dict[str, int] = {"node/node.py": 318, "node/residency.py": 308}
+LONG_FILES: dict[str, int] = {"node/node.py": 318}
 LONG_FUNCTIONS: dict[str, int] = {"node/main.py:_run": 53}
 
 
@@ -88,6 +88,7 @@ FOR_LATER = {"placement/eviction.py", "placement/rendezvous.py", "node/wire/mess
 SLEEP_ON_PURPOSE = {
     "test_the_heartbeat_goes_on_while_the_loop_is_blocked",
     "test_an_outgoing_call_waits_for_earlier_writes_to_land",
+    "test_a_round_that_is_cut_off_answers_everybody_and_runs_nobody_twice",
     "test_blips_of_the_store_leave_no_gap",
 }
 
