@@ -230,3 +230,30 @@ async def test_policies_are_followed(projects: Projects, store: Any, keys: Keys,
     assert list(projects.followed.rows) == [keys.control.project("acme")]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_events_older_than_the_table_are_not_applied_again(keys: Keys, clock: Any) -> None:
+    """What changed between a Resync and the reading anew is in the table already, and not told twice."""
+    from domicile.placement.embedded import EmbeddedStore
+
+    class Busy(EmbeddedStore):
+        terms = 0
+
+        async def scan(self, *args: Any, **options: Any) -> Any:
+            for _ in range(2):
+                self.terms += 1
+                await self.write([], [Put(keys.gate_project("acme"), encode(GateRow(True, self.terms)))])
+            return await super().scan(*args, **options)
+
+    store = Busy(":memory:", clock.monotonic, inline=True, changes_max=8)
+    gates = Followed(store, keys.gates, GateRow, clock.sleep)
+    told: list[int] = []
+    gates.changed = lambda key, before, after: told.append(after.row.term if after else 0)
+    following = asyncio.ensure_future(gates.run())
+    await gates.loaded.wait()
+    for n in range(20):
+        await store.write([], [Put(f"/elsewhere/{n}", b"")])
+    await clock.advance(0)
+    assert told == [2, 4]
+    await store.close()
+    await following
