@@ -113,7 +113,8 @@ class Activation:
         if registration is None:
             raise NotServing("this node is not registered")
         born = Birth((), self._host.config.object_quorum)
-        claim = Claim(key, registration, seen, gate, born, self._host.clock.wall_ms())
+        nonce = f"{self._host.rng.getrandbits(64):016x}"
+        claim = Claim(key, registration, seen, gate, born, self._host.clock.wall_ms(), nonce)
         try:
             return await self._host.leases.claim(claim)
         except StoreUnavailable as error:

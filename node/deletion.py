@@ -11,7 +11,7 @@ from domicile.node.manifest import Manifest, Stamp
 from domicile.node.register import Conflict, Tag
 from domicile.node.residency import Phase, Residency
 from domicile.node.residents import Residents
-from domicile.placement.claims import SeenLease
+from domicile.placement.claims import SeenLease, burials, buried
 from domicile.placement.leases import Gone, Overtaken
 from domicile.placement.records import Deleted, Epoch, Incarnation, ObjectKey, next_incarnation
 from domicile.placement.store import StoreUnavailable
@@ -30,14 +30,18 @@ class Deletion:
     async def delete(self, key: ObjectKey, if_match: Incarnation | None, idempotency_key: str | None) -> Epoch:
         """Gives the tombstone's epoch: the incarnation of the next life.
 
-        A late repeat under the same idempotency key gives it again. Raises NoSuchObject, StaleIncarnation,
-        OutcomeUnknown, NotServing.
+        A late repeat under the same idempotency key gives it again, and leaves the next life alone. Raises
+        NoSuchObject, StaleIncarnation, OutcomeUnknown, NotServing.
         """
         for _ in range(TRIES_MAX):
             try:
                 residency = await self._residents.enter(key, create=False)
             except NoSuchObject:
-                return _repeated(key, await self._read(key), idempotency_key)
+                if (gone := buried(burials(await self._read(key)), idempotency_key)) is not None:
+                    return gone
+                raise
+            if (gone := buried(residency.claimed.burials, idempotency_key)) is not None:
+                return gone
             if if_match is not None and if_match != residency.incarnation:
                 raise StaleIncarnation(f"the object is in incarnation {residency.incarnation}")
             try:
@@ -130,11 +134,3 @@ def _deleted_by(row: SeenLease, residency: Residency, idempotency_key: str | Non
     if row.version <= residency.claimed.version or not isinstance(state, Deleted) or state.key != idempotency_key:
         return None
     return Gone(next_incarnation(row.row.term, row.row.incarnation, row.version))
-
-
-def _repeated(key: ObjectKey, row: SeenLease | None, idempotency_key: str | None) -> Epoch:
-    """The answer to a late repeat of the delete that made the object go. Raises NoSuchObject."""
-    state = row.row.state if row is not None else None
-    if row is not None and isinstance(state, Deleted) and idempotency_key is not None and state.key == idempotency_key:
-        return next_incarnation(row.row.term, row.row.incarnation, row.version)
-    raise NoSuchObject(f"there is no object {key}")

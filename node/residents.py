@@ -18,10 +18,10 @@ from domicile.node.lease_watch import LeaseWatch
 from domicile.node.releases import Releases
 from domicile.node.residency import Phase, Residency
 from domicile.node.sleepers import Sleepers
-from domicile.placement.claims import SeenLease
+from domicile.placement.claims import SeenLease, ended_row
 from domicile.placement.followed import Seen
 from domicile.placement.leases import Release
-from domicile.placement.records import LeaseRow, ObjectKey
+from domicile.placement.records import ObjectKey
 
 REMEMBERED_MAX = 200_000
 ENDING_WAIT_SECS = 1.0
@@ -124,9 +124,7 @@ class Residents:
 
     def _released(self, release: Release, version: int) -> None:
         key = release.claimed.key
-        claimed = release.claimed
-        row = LeaseRow(key.scope, key.cls, key.name, claimed.incarnation, release.released, claimed.epoch.term)
-        self._rows[key.id] = Seen(row, version, 0)
+        self._rows[key.id] = Seen(ended_row(release.claimed, release.released), version, 0)
         while len(self._rows) > REMEMBERED_MAX:
             self._rows.popitem(last=False)
         if release.alarm is not None:
@@ -147,6 +145,7 @@ class Residents:
         default = self._host.config.object_idle_secs
         asleep = []
         for residency in self._awake.values():
+            residency.look_after_members(now)
             if self._leases.due(residency, now):
                 self._leases.look(residency, now)
             if not (residency.serving and residency.quiet):

@@ -13,20 +13,23 @@ carry the birth on, with its epoch written out, until a clean release puts a man
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from domicile.placement.followed import Seen, decode
 from domicile.placement.gates import Decision, decide
 from domicile.placement.keys import Keys
 from domicile.placement.records import (
+    BURIALS_MAX,
     FIRST_INCARNATION,
     Birth,
+    Burial,
     Deleted,
     Epoch,
     Held,
     Incarnation,
     LeaseRow,
+    LeaseState,
     ObjectKey,
     Released,
     next_incarnation,
@@ -48,8 +51,9 @@ class Registration:
 class Claim:
     """An attempt, and all it goes by. `lease` None: no row was seen. `now_ms` is kept as the time of creation.
 
-    `drain`: the gate must be *closed* at the version seen (section 10): a residency that lands, releases, serves no
-    one. `birth` is used only if the claim creates.
+    `nonce` is random text of this attempt alone: it tells the row it writes from every other claim's. `drain`: the
+    gate must be *closed* at the version seen (section 10): a residency that lands, releases, serves no one. `birth` is
+    used only if the claim creates.
     """
 
     key: ObjectKey
@@ -58,6 +62,7 @@ class Claim:
     gate: Decision
     birth: Birth
     now_ms: int
+    nonce: str
     drain: bool = False
 
 
@@ -66,7 +71,7 @@ class Claimed:
     """The lease is ours at `version`, and is while the row stays there.
 
     `birth` has its epoch filled in; None once a clean release has named a manifest. `previous` is the row claimed
-    over, with its version. `created`: no object was here, as far as placement knows.
+    over, with its version. `created`: no object was here, as far as placement knows. `burials` as in LeaseRow.
     """
 
     key: ObjectKey
@@ -75,6 +80,7 @@ class Claimed:
     birth: Birth | None
     previous: SeenLease | None
     created: bool
+    burials: tuple[Burial, ...] = ()
 
     @property
     def version(self) -> int:
@@ -121,7 +127,14 @@ def claimed_row(claim: Claim) -> LeaseRow:
     gate, key = claim.gate.gate, claim.key
     assert gate is not None, "an absent gate is closed: it was refused before"
     return LeaseRow(
-        key.scope, key.cls, key.name, _incarnation(claim.lease), Held(claim.by.node_id), gate.term, _birth(claim)
+        key.scope,
+        key.cls,
+        key.name,
+        _incarnation(claim.lease),
+        Held(claim.by.node_id, claim.nonce),
+        gate.term,
+        _birth(claim),
+        burials(claim.lease),
     )
 
 
@@ -132,6 +145,22 @@ def _incarnation(lease: SeenLease | None) -> Incarnation:
     if isinstance(row.state, Deleted):
         return next_incarnation(row.term, row.incarnation, lease.version)
     return row.incarnation
+
+
+def burials(lease: SeenLease | None) -> tuple[Burial, ...]:
+    """The name's keyed deletions, as far as they are remembered, the last one at the end."""
+    if lease is None:
+        return ()
+    row = lease.row
+    if not isinstance(row.state, Deleted) or row.state.key is None:
+        return row.burials
+    last = Burial(row.state.key, next_incarnation(row.term, row.incarnation, lease.version))
+    return (*row.burials, last)[-BURIALS_MAX:]
+
+
+def buried(found: Sequence[Burial], key: str | None) -> Epoch | None:
+    """The epoch of the deletion that had this idempotency key."""
+    return next((burial.epoch for burial in found if burial.key == key), None)
 
 
 def _birth(claim: Claim) -> Birth | None:
@@ -169,7 +198,15 @@ def claimed_at(claim: Claim, row: LeaseRow, version: int) -> Claimed:
     birth = row.birth
     if birth is not None and birth.epoch is None:
         birth = _with_epoch(birth, epoch)
-    return Claimed(claim.key, epoch, row.incarnation, birth, claim.lease, creates(claim))
+    return Claimed(claim.key, epoch, row.incarnation, birth, claim.lease, creates(claim), row.burials)
+
+
+def ended_row(claimed: Claimed, state: LeaseState) -> LeaseRow:
+    """The lease row that the owner leaves behind."""
+    key = claimed.key
+    return LeaseRow(
+        key.scope, key.cls, key.name, claimed.incarnation, state, claimed.epoch.term, burials=claimed.burials
+    )
 
 
 def lost(keys: Keys, claim: Claim, current: Mapping[str, Record | None]) -> Lost:

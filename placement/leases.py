@@ -20,6 +20,7 @@ from domicile.placement.claims import (
     claimed_at,
     claimed_row,
     creates,
+    ended_row,
     lease_seen,
     lost,
     may_claim,
@@ -31,7 +32,6 @@ from domicile.placement.records import (
     DeletedRow,
     Epoch,
     InstanceRow,
-    LeaseRow,
     Released,
     encode,
 )
@@ -102,7 +102,7 @@ class Leases:
         """After a claim's answer was lost: what re-reading proves. None: it may still land.
 
         Then claim again on the same rows. Only one of the two attempts can commit, and if it is the lost one, the
-        Conflict shows the row under this node and `settle` proves it.
+        Conflict shows a row with the claim's nonce and `settle` proves it.
         """
         conditions = claim_conditions(self._keys, claim)
         found = await self._store.read([condition.key for condition in conditions])
@@ -142,9 +142,7 @@ class Leases:
     async def delete(self, claimed: Claimed, mirror: Mirror, key: str | None = None) -> Gone | Overtaken:
         """The lease row becomes Deleted; its alarm and directory rows go. `key`: the delete's idempotency key."""
         object_key = claimed.key
-        row = LeaseRow(
-            object_key.scope, object_key.cls, object_key.name, claimed.incarnation, Deleted(key), claimed.epoch.term
-        )
+        row = ended_row(claimed, Deleted(key))
         deleted = DeletedRow(object_key.id, claimed.incarnation, claimed.epoch.term)
         conditions, mutations = self._with_alarm(claimed, mirror, None)
         mutations += [
@@ -159,7 +157,7 @@ class Leases:
 
     def _releasing(self, release: Release) -> tuple[list[Condition], list[Mutation]]:
         claimed, key = release.claimed, release.claimed.key
-        row = LeaseRow(key.scope, key.cls, key.name, claimed.incarnation, release.released, claimed.epoch.term)
+        row = ended_row(claimed, release.released)
         conditions, mutations = self._with_alarm(claimed, release.mirror, release.alarm)
         mutations.append(Put(self._keys.lease(key.id), encode(row)))
         if release.released.tag is None:

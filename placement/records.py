@@ -19,6 +19,7 @@ PROJECT_RE = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 SCRIPT_RE = re.compile(r"s\.[A-Za-z0-9_.-]{1,100}")
 CLASS_RE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 NAME_BYTES_MAX = 255
+BURIALS_MAX = 16
 RESERVED_PROJECTS = frozenset({"projects", "cluster", "incidents", "regions", "control"})
 
 
@@ -114,9 +115,10 @@ class Birth(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True, tag="held"):
-    """The lease is under `owner`, a node id."""
+    """The lease is under `owner`, a node id. `nonce` is the claim's own: the row proves which of them wrote it."""
 
     owner: str
+    nonce: str
 
 
 class Released(msgspec.Struct, frozen=True, tag="released"):
@@ -155,12 +157,22 @@ class Deleted(msgspec.Struct, frozen=True, tag="deleted"):
 LeaseState = Held | Released | MovingTo | Forwarded | Deleted
 
 
-class LeaseRow(msgspec.Struct, frozen=True):
+class Burial(msgspec.Struct, frozen=True):
+    """A deletion that had an idempotency key, and its epoch: a late repeat is answered, and never deletes a later life.
+
+    One is remembered while it is among the last `BURIALS_MAX` of its name.
+    """
+
+    key: str
+    epoch: Epoch
+
+
+class LeaseRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """`leases/<object_id>`: who owns the object. Never removed; it is the tombstone and the forwarding row too.
 
     `term` is that of the write, so a row's epoch is (term, version of its record). A deletion's epoch, which is the
     next life's incarnation, is known only once it is committed: a Deleted row carries the incarnation that ended, and
-    `next_incarnation` derives the next.
+    `next_incarnation` derives the next. `burials` are those of earlier lives; a Deleted row's own is not among them.
     """
 
     scope: str
@@ -170,6 +182,7 @@ class LeaseRow(msgspec.Struct, frozen=True):
     state: LeaseState
     term: int
     birth: Birth | None = None
+    burials: tuple[Burial, ...] = ()
 
 
 def next_incarnation(term: int, incarnation: Incarnation, version: int) -> Incarnation:

@@ -59,7 +59,7 @@ def test_golden_alarm_row() -> None:
 
 async def test_an_object_has_one_row(alarms: Alarms, store: Any, keys: Keys) -> None:
     """Set, made earlier, made later, removed: each replaces the row before it, in both tables."""
-    version = await lease(store, keys, Held("n1"))
+    version = await lease(store, keys, Held("n1", "7"))
     mirror: Mirror | Overtaken = Mirror()
     for wanted in (500, 300, 900):
         assert isinstance(mirror, Mirror)
@@ -76,8 +76,8 @@ async def test_an_object_has_one_row(alarms: Alarms, store: Any, keys: Keys) -> 
 
 async def test_a_former_owner_writes_no_row(alarms: Alarms, store: Any, keys: Keys) -> None:
     """Every write is conditioned on the lease row at this claim's version."""
-    old = await lease(store, keys, Held("n1"))
-    new = await lease(store, keys, Held("n2"))
+    old = await lease(store, keys, Held("n1", "7"))
+    new = await lease(store, keys, Held("n2", "7"))
     outcome = await alarms.set(KEY.id, old, Mirror(), due(5))
     assert isinstance(outcome, Overtaken)
     assert outcome.lease is not None
@@ -87,7 +87,7 @@ async def test_a_former_owner_writes_no_row(alarms: Alarms, store: Any, keys: Ke
 
 async def test_a_write_needs_the_row_it_saw(alarms: Alarms, store: Any, keys: Keys) -> None:
     """An offer that came between is seen and replaced, leaving no stray row."""
-    version = await lease(store, keys, Held("n1"))
+    version = await lease(store, keys, Held("n1", "7"))
     first = await alarms.set(KEY.id, version, Mirror(), due(5))
     outcome = await alarms.set(KEY.id, version, Mirror(), due(3))
     assert isinstance(outcome, Overtaken)
@@ -124,7 +124,7 @@ async def test_an_offer_only_adds_what_is_missing_or_later(alarms: Alarms, store
 
 async def test_no_offer_while_a_live_node_holds_the_lease(alarms: Alarms, store: Any, keys: Keys) -> None:
     """The owner knows storage; once its row is gone the offer stands in."""
-    await lease(store, keys, Held("n2"))
+    await lease(store, keys, Held("n2", "7"))
     await store.write([], [Put(keys.node("n2"), encode(NodeRow("n2", "h:1")))])
     assert not await alarms.offer(KEY.id, due(5))
     await store.write([], [Delete(keys.node("n2"))])
@@ -136,7 +136,7 @@ async def test_an_offer_loses_to_a_claim_in_between(alarms: Alarms, store: Any, 
     await lease(store, keys, RELEASED)
 
     async def claimed() -> None:
-        await lease(store, keys, Held("n1"))
+        await lease(store, keys, Held("n1", "7"))
 
     store.before_write = claimed
     assert not await alarms.offer(KEY.id, due(5))
@@ -156,7 +156,7 @@ async def test_no_offer_for_what_is_not_here_any_more(
 
 async def test_a_ghosts_row_goes_on_its_version(alarms: Alarms, store: Any, keys: Keys) -> None:
     """Removed for good, unless it has been written again since."""
-    version = await lease(store, keys, Held("n1"))
+    version = await lease(store, keys, Held("n1", "7"))
     mirror = await alarms.set(KEY.id, version, Mirror(), due(5))
     assert isinstance(mirror, Mirror)
     (seen,) = (await alarms.due(99, 10)).rows

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 import pytest
 
 from domicile.placement.alarms import Alarms, Mirror, Overtaken, alarm_row
+from domicile.placement.claims import buried
 from domicile.placement.gates import Gates
 from domicile.placement.keys import Keys
 from domicile.placement.leases import Claim, Claimed, Gone, Leases, Lost, Registration, Release
 from domicile.placement.records import (
     FIRST_INCARNATION,
     Birth,
+    Burial,
     Deleted,
     Epoch,
     Forwarded,
@@ -53,7 +55,8 @@ class Place:
     async def claim(self, by: Registration, **changes: object) -> Claim:
         """What a node would send that has just read everything."""
         lease, gate = await self.leases.read(KEY.id), await self.gates.read(KEY)
-        return replace(Claim(KEY, by, lease, gate, BIRTH, now_ms=77), **changes)  # type: ignore[arg-type]
+        claim = Claim(KEY, by, lease, gate, BIRTH, now_ms=77, nonce="7")
+        return replace(claim, **changes)  # type: ignore[arg-type]
 
     async def claimed(self, by: Registration) -> Claimed:
         outcome = await self.leases.claim(await self.claim(by))
@@ -98,7 +101,7 @@ async def test_the_first_claim_creates(place: Place) -> None:
     assert claimed.incarnation == FIRST_INCARNATION
     assert claimed.birth == Birth(BIRTH.members, BIRTH.quorum, claimed.epoch)
     assert (claimed.previous, claimed.created, claimed.version) == (None, True, lease.version)
-    assert lease.row == LeaseRow("acme", "Auction", "lot/42", FIRST_INCARNATION, Held("n1"), 3, BIRTH)
+    assert lease.row == LeaseRow("acme", "Auction", "lot/42", FIRST_INCARNATION, Held("n1", "7"), 3, BIRTH)
     assert (await place.store.read([place.keys.instance(KEY)]))[place.keys.instance(KEY)].value == (
         b'{"object_id":"%s","created_ms":77}' % KEY.id.encode()
     )
@@ -107,10 +110,10 @@ async def test_the_first_claim_creates(place: Place) -> None:
 async def test_golden_lease_rows() -> None:
     """Lease rows are stored: their JSON, for each state, byte for byte."""
     rows = [
-        LeaseRow("acme", "A", "x", Epoch(1, 2), Held("n1"), 3, Birth(("c1",), 1, Epoch(3, 4))),
+        LeaseRow("acme", "A", "x", Epoch(1, 2), Held("n1", "7"), 3, Birth(("c1",), 1, Epoch(3, 4))),
         LeaseRow("acme", "A", "x", Epoch(0, 0), RELEASED, 3),
         LeaseRow("acme", "A", "x", Epoch(0, 0), Forwarded("mars", 4), 3),
-        LeaseRow("acme", "A", "x", Epoch(0, 0), Deleted("k"), 3),
+        LeaseRow("acme", "A", "x", Epoch(0, 0), Deleted("k"), 3, burials=(Burial("j", Epoch(3, 2)),)),
         LeaseRow("acme", "A", "x", Epoch(0, 0), MovingTo("mars", replace_tag(RELEASED)), 3),
     ]
     head = b'{"scope":"acme","cls":"A","name":"x","incarnation":'
@@ -118,15 +121,15 @@ async def test_golden_lease_rows() -> None:
         b'"position":[[0,0],[[3,9],0],4152],"checksum":"AQEBAQEBAQEBAQEBAQEBAQ==","tag":%s,"members":["c1"],"quorum":1}'
     )
     assert [encode(row) for row in rows] == [
-        head + b'[1,2],"state":{"type":"held","owner":"n1"},"term":3,'
+        head + b'[1,2],"state":{"type":"held","owner":"n1","nonce":"7"},"term":3,'
         b'"birth":{"members":["c1"],"quorum":1,"epoch":[3,4]}}',
-        head + b'[0,0],"state":{"type":"released",' + released % b'"tag"' + b',"term":3,"birth":null}',
-        head + b'[0,0],"state":{"type":"forwarded","region":"mars","term":4},"term":3,"birth":null}',
-        head + b'[0,0],"state":{"type":"deleted","key":"k"},"term":3,"birth":null}',
+        head + b'[0,0],"state":{"type":"released",' + released % b'"tag"' + b',"term":3}',
+        head + b'[0,0],"state":{"type":"forwarded","region":"mars","term":4},"term":3}',
+        head + b'[0,0],"state":{"type":"deleted","key":"k"},"term":3,"burials":[{"key":"j","epoch":[3,2]}]}',
         head
         + b'[0,0],"state":{"type":"moving","to":"mars","release":{"type":"released",'
         + released % b"null"
-        + b'},"term":3,"birth":null}',
+        + b'},"term":3}',
     ]
 
 
@@ -141,7 +144,7 @@ async def test_a_claim_needs_the_row_it_saw(place: Place) -> None:
     won = await place.claimed(first)
     outcome = await lost(place, stale)
     assert outcome.lease is not None
-    assert (outcome.lease.row.state, outcome.lease.version) == (Held("n1"), won.version)
+    assert (outcome.lease.row.state, outcome.lease.version) == (Held("n1", "7"), won.version)
     assert outcome.registered
     assert outcome.gate.open
 
@@ -319,12 +322,12 @@ async def test_many_releases_go_out_in_few_writes_and_one_overtaken_holds_up_non
     releases = []
     for n in range(150):
         key = ObjectKey("acme", "Auction", f"{n}")
-        claimed = await place.leases.claim(Claim(key, me, None, gate, BIRTH, 0))
+        claimed = await place.leases.claim(Claim(key, me, None, gate, BIRTH, 0, "7"))
         assert isinstance(claimed, Claimed)
         releases.append(Release(claimed, RELEASED, alarm=alarm_row(key, claimed.incarnation, n)))
     overtaken = releases[70].claimed
     lease = await place.leases.read(overtaken.key.id)
-    again = await place.leases.claim(Claim(overtaken.key, me, lease, gate, BIRTH, 0))
+    again = await place.leases.claim(Claim(overtaken.key, me, lease, gate, BIRTH, 0, "8"))
     assert isinstance(again, Claimed)
     place.store.writes = 0  # type: ignore[attr-defined]
     results = await place.leases.release(releases)
@@ -390,6 +393,37 @@ async def test_a_claim_whose_answer_was_lost_is_proved_by_reading(place: Place) 
     assert lease is not None
     assert settled.version == lease.version
     assert (settled.created, settled.birth) == (True, Birth(BIRTH.members, BIRTH.quorum, settled.epoch))
+
+
+async def test_an_older_claims_row_is_not_taken_for_a_newer_ones(place: Place) -> None:
+    """Two claims of one node over the same rows differ by their nonce: one residency per epoch."""
+    me = await place.node("n1")
+    older, newer = await place.claim(me), await place.claim(me, nonce="8")
+    won = await place.leases.claim(older)
+    assert isinstance(won, Claimed)
+    settled = await place.leases.settle(newer)
+    assert isinstance(settled, Lost)
+    assert settled.lease is not None
+    assert settled.lease.version == won.version
+
+
+async def test_a_keyed_deletion_is_remembered_in_later_lives(place: Place) -> None:
+    """Claims, releases and further deletions carry its key and epoch on; the oldest of more than sixteen goes."""
+    me = await place.node("n1")
+    gone = await place.leases.delete(await place.claimed(me), Mirror(), "k-0")
+    assert isinstance(gone, Gone)
+    life = await place.claimed(me)
+    assert life.burials == (Burial("k-0", gone.epoch),)
+    await place.leases.release([Release(life, RELEASED)])
+    life = await place.claimed(me)
+    assert life.burials == (Burial("k-0", gone.epoch),)
+    assert isinstance(await place.leases.delete(life, Mirror()), Gone)
+    for n in range(1, 17):
+        life = await place.claimed(me)
+        assert buried(life.burials, "k-0") == gone.epoch
+        assert buried(life.burials, None) is None
+        assert isinstance(await place.leases.delete(life, Mirror(), f"k-{n}"), Gone)
+    assert [burial.key for burial in (await place.claimed(me)).burials] == [f"k-{n}" for n in range(1, 17)]
 
 
 async def test_a_claim_that_may_still_be_on_its_way_is_not_settled(place: Place) -> None:

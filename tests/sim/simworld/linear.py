@@ -105,7 +105,8 @@ class _Search:
 
 def _run_again(operations: list[Operation]) -> list[Operation]:
     """A record of a key ends with the incarnation: an attempt of unknown outcome may have run in a life now gone, and
-    a later one in the next. Each life but one in which an item stands needs such an attempt; so does a deletion."""
+    a later one in the next. Each life but one in which an item stands needs such an attempt. Not so a deletion: its key
+    goes on into the next life."""
     lives: dict[str, set[str]] = {}
     for op in operations:
         for item in op.shown.items if op.shown is not None else ():
@@ -113,8 +114,6 @@ def _run_again(operations: list[Operation]) -> list[Operation]:
     again = []
     for op in operations:
         maybe = [attempt for attempt in op.attempts[:-1] if attempt.outcome in ("unknown", "open")]
-        if op.op == "delete":
-            again += [Operation(op.client, op.object, op.op, "", op.key, [attempt]) for attempt in maybe]
         for attempt in maybe[: len(lives.get(op.item, ())) - 1] if op.item in lives else ():
             again.append(Operation(op.client, op.object, op.op, op.item, op.key, [attempt]))
     return again
