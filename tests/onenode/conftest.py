@@ -1,4 +1,4 @@
-"""A whole node in the test's own process: real files, real threads, real stores, whose blob store can be made to fail."""
+"""A whole node in the test's own process: real files, threads and stores, whose blob store can be made to fail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import io
 import json
 import random
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,13 @@ from domicile.node.disk import SystemDisk
 from domicile.node.errors import BlobUnavailable
 from domicile.node.failpoints import Failpoints
 from domicile.node.http.server import Limits, serve
+from domicile.node.main import TEMP_FACTOR
 from domicile.node.manifest import Manifest
 from domicile.node.node import Node, Seams
 from domicile.node.residency import Residency
 from domicile.node.store_leg import StoreLeg
 from domicile.node.telemetry import Telemetry, logger
+from domicile.node.temp_vfs import TempVfs
 from domicile.node.values import Call
 from domicile.node.workers import ThreadWorkers
 from domicile.placement.alarms import Mirror
@@ -132,13 +134,16 @@ class Home:
         self.telemetry = Telemetry()
         self.log_of_node = logger("json", "info", self.log)
         self.workers = ThreadWorkers(loop)
+        disk = SystemDisk()
+        disk.vfs = f"onenode-{id(self)}"
+        self._temp = TempVfs(disk.vfs, "", TEMP_FACTOR * (self.config.object_db_max_mb << 20))
         self.node = Node(
             Seams(
                 loop=loop,
                 config=self.config,
                 registry=from_classes(*self.classes),
                 clock=clock,
-                disk=SystemDisk(),
+                disk=disk,
                 rng=random.Random(),
                 workers=self.workers,
                 blobs=self.bucket,
@@ -261,7 +266,7 @@ class Home:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def run(tmp_path: Path) -> Callable[..., Any]:
     """`run(scenario, *classes, **settings)` runs `async def scenario(home)` on a started node."""
 
     def go(scenario: Callable[[Home], Awaitable[None]], *classes: type[Object], **settings: Any) -> Home:
@@ -279,4 +284,4 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         asyncio.run(main())
         return home
 
-    yield go
+    return go

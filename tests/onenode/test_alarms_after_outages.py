@@ -271,5 +271,3 @@ async def forge(home, name, due_ms):
     _, mutations = change(node._keys, key.id, seen, alarm_row(key, FIRST_INCARNATION, due_ms))
     await home.store.write([], mutations)
     assert (await node._host.mirror.read(key.id)).due_ms == due_ms
-
-
