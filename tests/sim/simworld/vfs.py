@@ -16,6 +16,7 @@ from typing import Any
 import apsw
 
 from simworld.disk import Inode, Opened, SimDisk
+from simworld.process import dead
 
 _NAMES = itertools.count()
 _SYNCS_ITS_DIRECTORY = apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_SUPER_JOURNAL
@@ -67,7 +68,7 @@ class SimVfs(apsw.VFS):
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> Any:
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
         flags[1] = flags[0]
-        if path is None or self.dead:
+        if path is None or self.dead or dead():
             return SimFile(self._disk, Inode(), "", scratch=True)
         inode = self._disk.find(path)
         if inode is None:
@@ -77,6 +78,8 @@ class SimVfs(apsw.VFS):
                 inode = self._disk.create(path)
             except OSError as error:
                 raise apsw.CantOpenError(str(error)) from error
+            if dead():  # making the file was the operation at which the process fell
+                return SimFile(self._disk, Inode(), "", scratch=True)
             if flags[0] & _SYNCS_ITS_DIRECTORY:
                 return SimFile(self._disk, inode, path, sync_dir=True)
         return SimFile(self._disk, inode, path)
