@@ -55,6 +55,10 @@ class Flights:
         """Whether anybody waits for a flight."""
         return bool(self._tickets)
 
+    def longest_wait(self, now: float, gate_secs: float) -> float:
+        """How long the first ticket has waited; 0 when nobody waits. `gate_secs`: how long tickets live."""
+        return now - (self._tickets[0].expires - gate_secs) if self._tickets else 0.0
+
     @property
     def behind(self) -> int:
         """Bytes committed and not landed."""

@@ -15,11 +15,14 @@ from domicile.node.clock import Clock
 from domicile.node.config import Config
 from domicile.node.disk import Disk
 from domicile.node.failpoints import Failpoints
+from domicile.node.nodes import Nodes
+from domicile.node.peering import Peers, Replicas
 from domicile.node.permits import Permits
 from domicile.node.telemetry import Telemetry
 from domicile.node.values import Answer, Call
 from domicile.node.workers import Workers
 from domicile.placement.alarms import Alarms
+from domicile.placement.incidents import Incidents
 from domicile.placement.leases import Leases
 
 
@@ -44,8 +47,12 @@ class Host:
     sql_mark: str
     objects_dir: str
     alarm_index: AlarmIndex
+    nodes: Nodes
+    incidents: Incidents
     call_out: Callable[[Call], Awaitable[Answer]]
     replace_process: Callable[[str], None]
+    peers: Peers | None = None
+    replicas: Replicas | None = None
 
     def put_id(self) -> bytes:
         """A random id for one manifest put, 16 bytes."""

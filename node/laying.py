@@ -9,6 +9,7 @@ from blake3 import blake3
 
 from domicile.node import manifest as manifests
 from domicile.node import sidecar as sidecars
+from domicile.node.asking import MemberCopy
 from domicile.node.birth import IMAGE
 from domicile.node.checksum import checksum
 from domicile.node.chunks import ChunkRef, fetch_base, segment_key
@@ -16,6 +17,7 @@ from domicile.node.errors import BlobMissing, Corrupt
 from domicile.node.host import Host
 from domicile.node.log import BaseShape
 from domicile.node.manifest import Manifest
+from domicile.node.member_source import MemberSource
 from domicile.node.own_copy import Files
 from domicile.node.register import Tag
 from domicile.node.sidecar import Clean, Laid, Landed, Rotating, Sidecar, State
@@ -44,6 +46,21 @@ class Layer:
         await self._host.workers.run(self._clear)
         if manifest.base:
             await fetch_base(self._host.blobs, self._host.cache, manifest.image, self._place)
+        else:
+            self._disk.write(self._files.base, IMAGE, sync=False)
+        self._host.failpoints.hit("lay.after-base")
+        self._disk.write(self._files.log, log, sync=False)
+        self._host.failpoints.hit("lay.after-log")
+
+    async def copy_from(self, member: MemberCopy, manifest: Manifest) -> None:
+        """Base and log as a member has them, verified. Raises PeerGone, BlobMissing, Corrupt."""
+        source = MemberSource(self._host, manifest.object_id, member)
+        log = await source.log()
+        if checksum(member.shape.seed(manifest.object_id, member.position.incarnation), log) != member.checksum:
+            raise Corrupt(f"object {manifest.object_id}: member {member.copy_id} sent a log without its checksum")
+        await self._host.workers.run(self._clear)
+        if member.shape.hashes:
+            await source.base(self._place)
         else:
             self._disk.write(self._files.base, IMAGE, sync=False)
         self._host.failpoints.hit("lay.after-base")

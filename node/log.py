@@ -6,12 +6,17 @@ the running checksum at any length already hashed.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from domicile.node.checksum import LogHasher, base_hash, seed
 from domicile.node.disk import Disk
 from domicile.node.manifest import Manifest
+from domicile.node.wal import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
 from domicile.placement.records import Generation, Incarnation, Position
+
+DIGESTS_MAX = 64
+FRAME_BYTES = FRAME_HEADER + PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,7 @@ class Log:
     def __init__(self, disk: Disk, path: str, object_id: str, position: Position, base: BaseShape, start: int) -> None:
         self._disk = disk
         self._path = path
-        self._object_id = object_id
+        self.object_id = object_id
         self.incarnation: Incarnation = position.incarnation
         self.generation: Generation = position.generation
         self.length = position.length
@@ -45,6 +50,7 @@ class Log:
         self.rotations = 0
         self._origin = 0
         self._hasher = LogHasher(base.seed(object_id, self.incarnation))
+        self._digests: OrderedDict[int, bytes] = OrderedDict()
 
     def rotate(self, base: BaseShape, next_generation: Generation) -> None:
         """The log was folded into `base`: `next_generation` begins, empty."""
@@ -54,7 +60,8 @@ class Log:
         self.generation = next_generation
         self.base = base
         self.rotations += 1
-        self._hasher = LogHasher(base.seed(self._object_id, self.incarnation))
+        self._hasher = LogHasher(base.seed(self.object_id, self.incarnation))
+        self._digests.clear()
 
     @property
     def mark(self) -> int:
@@ -75,10 +82,21 @@ class Log:
         assert len(data) == end - start, f"{self._path}: the log is shorter than what was committed"
         return data
 
+    @staticmethod
+    def whole(length: int) -> int:
+        """The greatest length of whole frames that is not above `length`."""
+        return LOG_HEADER + (length - LOG_HEADER) // FRAME_BYTES * FRAME_BYTES if length > LOG_HEADER else 0
+
     def checksum(self, length: int) -> bytes:
-        """The checksum at `length`, 16 bytes; lengths are asked in growing order within a generation."""
+        """The checksum at `length`, 16 bytes. Cheap at the ends of recent flights, and at the end of the log."""
+        known = self._digests.get(length)
+        if known is not None:
+            return known
         hasher = self._hasher
-        if hasher.length < length:
-            hasher.update(self.read(hasher.length, length))
-        assert hasher.length == length, "a checksum is asked for lengths that only grow"
-        return hasher.digest()
+        if hasher.length > length:
+            hasher = LogHasher(self.base.seed(self.object_id, self.incarnation))
+        hasher.update(self.read(hasher.length, length))
+        digest = self._digests[length] = hasher.digest()
+        if len(self._digests) > DIGESTS_MAX:
+            self._digests.popitem(last=False)
+        return digest

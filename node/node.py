@@ -24,6 +24,7 @@ from domicile.node.disk import Disk
 from domicile.node.errors import Fenced
 from domicile.node.failpoints import Failpoints
 from domicile.node.host import Host
+from domicile.node.nodes import Nodes
 from domicile.node.permits import Permits
 from domicile.node.residents import TICK_SECS, Residents
 from domicile.node.sleepers import Sleepers
@@ -36,6 +37,7 @@ from domicile.placement.alarms import Alarms
 from domicile.placement.claims import Registration
 from domicile.placement.directory import Directory
 from domicile.placement.gates import Gates
+from domicile.placement.incidents import Incidents
 from domicile.placement.keys import Keys
 from domicile.placement.leases import Leases
 from domicile.placement.node_registry import Membership
@@ -86,6 +88,8 @@ class Node:
         self._gates = Gates(seams.store, self._keys, seams.clock.sleep)
         self._projects = Projects(seams.store, self._keys, self._gates, seams.clock.wall_ms, seams.clock.sleep)
         self._directory = Directory(seams.store, self._keys)
+        self._nodes = Nodes(seams.store, self._keys, seams.clock.sleep)
+        self._incidents = Incidents(seams.store, self._keys)
         self._host = self._make_host()
         self._sleepers = Sleepers(seams.loop, seams.clock, lambda keys: self._sweep.wake(keys))
         self._activation = Activation(
@@ -108,7 +112,13 @@ class Node:
     async def start(self) -> None:
         """Register and begin to serve. Raises StoreUnavailable."""
         await self._register()
-        for part in (self._gates.followed.run(), self._projects.followed.run(), self._sweep.run(), self._tick()):
+        for part in (
+            self._nodes.followed.run(),
+            self._gates.followed.run(),
+            self._projects.followed.run(),
+            self._sweep.run(),
+            self._tick(),
+        ):
             self._spawn(part)
 
     def leaving(self) -> None:
@@ -314,5 +324,7 @@ class Node:
             objects_dir=objects_dir,
             alarm_index=AlarmIndex(seams.disk, os.path.join(config.data, "alarms.index")),
             call_out=self.call,
+            nodes=self._nodes,
+            incidents=self._incidents,
             replace_process=seams.replace_process,
         )

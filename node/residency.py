@@ -23,7 +23,10 @@ from domicile.node.host import Host
 from domicile.node.laying import Layer
 from domicile.node.log import Log
 from domicile.node.mailbox import Mailbox
+from domicile.node.members import MemberSets
 from domicile.node.outgoing import Outgoing
+from domicile.node.quorum import Members
+from domicile.node.replica_leg import ReplicaLeg
 from domicile.node.rotation import Rotation
 from domicile.node.rounds import Entry, Ran, Rounds, Stuck, hook_entry, refuse_all, settle
 from domicile.node.store_leg import StoreLeg
@@ -35,6 +38,7 @@ from domicile.placement.records import Epoch, Incarnation, ObjectKey, Released
 
 STUCK_FLUSH_SECS = 2.0
 CLOSE_SECS_MAX = 10.0
+QUORUM_LATE_SECS = 0.2
 
 
 class Phase(Enum):
@@ -68,6 +72,7 @@ class Residency:
         self.leg = StoreLeg(host, claimed.epoch, self.log, self.flights, laid)
         self.leg.on_broken = self.end
         self.leg.on_landed = self._maybe_rotate
+        self.replicas = self._join_members(laid) if host.peers is not None else None
         self.flights.carry_by(self.leg)
         outgoing = Outgoing(host, self)
         self.leg.read_chunk = outgoing.read_chunk
@@ -82,6 +87,16 @@ class Residency:
             self.flights.land(self.log.mark)
         elif self.leg.behind:
             self.leg.committed(awaited=True)
+
+    def _join_members(self, laid: Laid) -> ReplicaLeg:
+        """The other leg, where there are other nodes; it carries first."""
+        replicas = ReplicaLeg(self._host, self.epoch, self.log, self.flights, laid.grew_from)
+        replicas.incidents = laid.manifest.incidents
+        replicas.on_broken = self.end
+        self.flights.carry_by(replicas)
+        durable = Members(laid.manifest.members, laid.manifest.quorum)
+        self.leg.members = MemberSets(self._host, self.log, replicas, durable)
+        return replicas
 
     # The path of a call.
 
@@ -166,6 +181,14 @@ class Residency:
         self.mailbox.expire(now)
         self.flights.expire(now)
         self.rounds.tick(now)
+        gate_secs = self._host.config.object_ack_gate_ms / 1000
+        if self.replicas is not None and self.flights.longest_wait(now, gate_secs) > QUORUM_LATE_SECS:
+            self.leg.hurry()  # a missed quorum: the manifest is the answer
+
+    def look_after_members(self, now: float) -> None:
+        """Once a second: replace members that are gone, once flights have answered."""
+        if self.leg.members is not None and self.leg.members.look(now):
+            self.leg.hurry()
 
     @property
     def quiet(self) -> bool:
@@ -191,11 +214,12 @@ class Residency:
         """
         self.phase = Phase.ENDING
         try:
+            await self.rotation.stop()
+            await self.leg.flush()  # a base's chunks are read between calls, so before the object stands still for good
             async with self.mailbox.alone():
                 self.mailbox.close(Ended("the object goes to sleep"))
                 await self._sleep_hook()
                 self.due.stop()
-                await self.rotation.stop()
                 await self.leg.flush()
                 return await self._host.workers.run(self._close_clean)
         except (NodeError, OSError) as error:
@@ -283,6 +307,8 @@ class Residency:
         self.phase = Phase.OVER
         self.flights.break_off(reason)
         self.leg.stop()
+        if self.replicas is not None:
+            self.replicas.stop()
         self.due.stop()
         self.rotation.cancel()
         self.mailbox.stop()

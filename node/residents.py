@@ -145,6 +145,7 @@ class Residents:
         default = self._host.config.object_idle_secs
         asleep = []
         for residency in self._awake.values():
+            residency.look_after_members(now)
             if self._leases.due(residency, now):
                 self._leases.look(residency, now)
             if not (residency.serving and residency.quiet):

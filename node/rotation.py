@@ -81,6 +81,7 @@ class Rotation:
             if outweighs and segments < self._host.config.object_max_segments and not self._postponed_until:
                 self._postponed_until = 2 * len(data)
                 return
+            before, checksum = log.position, log.checksum(log.length)
             following = Generation(residency.epoch, self._counter + 1)
             shape = await asyncio.shield(
                 self._host.loop.create_task(self._host.workers.run(lambda: self._fold(following, dirty.chunks)))
@@ -90,6 +91,8 @@ class Rotation:
             self._counter += 1
             self._postponed_until = 0
             log.rotate(shape, following)
+            if residency.replicas is not None:
+                residency.replicas.folded(before, checksum, sorted(dirty.chunks))
         residency.leg.committed(awaited=False)
         self._host.failpoints.hit("rotate.after-checkpoint")
 

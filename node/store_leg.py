@@ -21,6 +21,7 @@ from domicile.node.flight import Flights
 from domicile.node.host import Host
 from domicile.node.log import Log
 from domicile.node.manifest import TAIL_BYTES_MAX, Manifest, Reach, Stamp
+from domicile.node.members import MemberSets
 from domicile.node.register import Conflict
 from domicile.node.takeover import Laid
 from domicile.placement.records import Epoch
@@ -48,26 +49,38 @@ class StoreLeg:
         self._urgent = False
         self._flushing = 0
         self._sent: dict[bytes, int] = {}
+        self.members: MemberSets | None = None
         self.read_chunk: ReadChunk | None = None
         self.on_broken: Callable[[BaseException], None] | None = None
         self.on_landed: Callable[[], None] | None = None
 
     @property
     def behind(self) -> bool:
-        """Whether the manifest lacks anything of the log or of its base."""
-        return self.manifest.position != self._log.position or not self._base_landed
+        """Whether the manifest lacks anything of the log, of its base or of its members."""
+        if self.manifest.position != self._log.position or not self._base_landed:
+            return True
+        return self.members is not None and self.members.waiting
 
     @property
     def _base_landed(self) -> bool:
         return self._based_on == self._log.rotations
 
     def committed(self, *, awaited: bool) -> None:
-        """There is more to carry."""
+        """There is more to carry. It hurries for a caller whom no quorum of members is about to answer."""
+        awaited = awaited and not (self.members is not None and self.members.hopeful)
         self._urgent = self._urgent or awaited
         if self._task is None:
             self._task = self._host.loop.create_task(self._fly())
             self._task.add_done_callback(self._landed_or_broken)
         elif awaited and self._hurry is not None:
+            _resolve(self._hurry)
+
+    def hurry(self) -> None:
+        """A caller has waited long for its quorum: the manifest is to answer."""
+        self._urgent = True
+        if self.behind:
+            self.committed(awaited=False)
+        if self._hurry is not None:
             _resolve(self._hurry)
 
     async def flush(self) -> None:
@@ -94,6 +107,7 @@ class StoreLeg:
                 await self._ship_once()
                 backoff = BACKOFF_FIRST_SECS
             except BlobError as error:
+                self._urgent = self._urgent or self._flights.awaited
                 self._host.telemetry.flights.of("store", "failed").add()
                 self._host.log.warning("flight.failed", object=self.manifest.object_id, error=str(error))
                 await self._host.clock.sleep(self._host.jitter(backoff))
@@ -106,6 +120,8 @@ class StoreLeg:
         current, tag = await register.read(self._host, self.manifest.object_id)
         if current is not None and current.put_id in self._sent:
             self.manifest, self.tag, self._based_on = current, tag, self._sent[current.put_id]
+            if self.members is not None:
+                self.members.landed(current)
         elif self.manifest.seq == 0 and current is not None and self._is_void(current):
             self.tag = tag  # a former life's burial, or its last put, came after this birth had looked
         else:
@@ -149,11 +165,15 @@ class StoreLeg:
             reach = Reach(self._log.generation, self._log.start, end, self._log.checksum(end))
             self._host.failpoints.hit("flight.before-segment")
             following = await (self._extend(reach) if self._base_landed else self._rebase(reach))
+            if self.members is not None:
+                following = self.members.enter(following)
             self._host.failpoints.hit("flight.before-manifest")
             self._sent[following.put_id] = rotations
             self.tag = await register.put(self._host, following, self.tag)
             self.manifest, self._based_on = following, rotations
             self._sent.clear()
+            if self.members is not None:
+                self.members.landed(following)
             self._host.failpoints.hit("flight.after-manifest")
         self._host.telemetry.flights.of("store", "landed").add()
         self._host.telemetry.flight_seconds.of("store").observe(self._host.clock.monotonic() - began)

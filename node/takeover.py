@@ -15,18 +15,21 @@ from typing import Literal
 
 from domicile.node import manifest as manifests
 from domicile.node import register
+from domicile.node.asking import Asked, Asking
 from domicile.node.chunks import manifest_key
 from domicile.node.errors import BlobMissing, NodeError
 from domicile.node.host import Host
 from domicile.node.laying import Layer
 from domicile.node.log import BaseShape
 from domicile.node.manifest import Manifest, Stamp
+from domicile.node.members import fits
 from domicile.node.own_copy import Files, OwnCopy, find, find_released
+from domicile.node.quorum import Members
 from domicile.node.register import Conflict, Tag
 from domicile.placement.claims import Claimed
-from domicile.placement.records import Generation, Incarnation, ObjectKey, Position, Released
+from domicile.placement.records import Generation, IncidentRow, Incarnation, ObjectKey, Position, Released
 
-LaidFrom = Literal["birth", "clean", "own", "store"]
+LaidFrom = Literal["birth", "clean", "own", "member", "store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class Laid:
 
     `position` is in the generation the owner goes on in, which began at `start`. The next manifest put is conditioned
     on `tag`. `confirmed`: what was laid may be shown at once (step 6). `based`: the log grows from the
-    base that the manifest names; if not, a rotation happened whose manifest never landed.
+    base that the manifest names; if not, a rotation happened whose manifest never landed. `grew_from`: what was laid,
+    where the owner began a generation there; members that hold it are relabelled.
     """
 
     position: Position
@@ -46,6 +50,11 @@ class Laid:
     confirmed: bool
     source: LaidFrom
     based: bool = True
+    grew_from: Position | None = None
+
+
+class NoQuorum(NodeError):
+    """The project would rather wait than be served what may lack answered writes."""
 
 
 class OutOfDate(NodeError):
@@ -93,9 +102,20 @@ class Takeover:
         manifest = await self._manifest_of(copy, released)
         if manifest is None:
             return None
-        assert released.tag is not None
+        tag: Tag | None = released.tag
+        assert tag is not None
         # The sidecar stays as it is: a log that grew past it is found by its walk.
-        return Laid(released.position, copy.start, copy.shape, manifest, released.tag, True, "clean")
+        if not fits(self._host, Members(released.members, released.quorum)):
+            return await self._renamed(copy, manifest, tag)
+        return Laid(released.position, copy.start, copy.shape, manifest, tag, True, "clean")
+
+    async def _renamed(self, copy: OwnCopy, manifest: Manifest, tag: Tag) -> Laid | None:
+        """The set needs a change, and only the owner's own generation can carry one: begin it at the released length."""
+        try:
+            fenced, landed = await self._fence(manifest, tag, rename=True)
+        except Conflict:
+            return None
+        return await self._ready(copy.position, copy.shape, fenced, landed, "clean")
 
     async def _manifest_of(self, copy: OwnCopy, released: Released) -> Manifest | None:
         landed = copy.sidecar.landed
@@ -108,13 +128,14 @@ class Takeover:
         """The ordinary takeover; a birth is the one that finds nothing at all."""
         while True:
             manifest, tag = await self._read()
-            copy = await self._own_copy()
-            if copy is not None and not self._agrees(copy, manifest):
-                copy = None
-            if copy is None and manifest.seq == 0 and manifest.length == 0:
+            own = await self._own_copy()
+            if own is not None and not self._agrees(own, manifest):
+                own = None
+            if self._claimed.created and own is None and manifest.seq == 0:
                 return await self._birth(manifest, tag)
+            asked = await Asking(self._host, manifest, self._epoch).ask()
             try:
-                return await self._adopt(manifest, tag, copy)
+                return await self._adopt(manifest, tag, own, asked)
             except Conflict:
                 continue
             except BlobMissing:
@@ -155,27 +176,45 @@ class Takeover:
         return copy.checksum_at(self._key.id, manifest.length) == manifest.checksum
 
     async def _birth(self, manifest: Manifest, tag: Tag) -> Laid:
-        if not self._claimed.created:
-            # A claim before this one may have told nobody anything, but its put may be on its way: fence it.
-            manifest, tag = await self._fence(manifest, tag, rename=True)
         return Laid(manifest.position, 0, BaseShape(), manifest, tag, True, "birth")
 
-    async def _adopt(self, manifest: Manifest, tag: Tag, copy: OwnCopy | None) -> Laid:
+    async def _adopt(self, manifest: Manifest, tag: Tag, own: OwnCopy | None, asked: Asked) -> Laid:
         """Steps 3 to 5: lay the greatest position, fence, cut."""
-        if copy is None:
+        at, shape = manifest.position, BaseShape.of(manifest)
+        source: LaidFrom = "store"
+        member = asked.greatest()
+        if own is not None:
+            at, shape, source = own.position, own.shape, "own"
+        if member is not None and member.position > at:
+            at, shape, source = member.position, member.shape, "member"
+        if not asked.enough:
+            manifest = await self._incident(manifest, asked, at)
+        if source == "store":
             await self._layer.restore(manifest)
-            fenced, tag = await self._fence(manifest, tag, rename=True)
-            return await self._ready(fenced.length, BaseShape.of(manifest), fenced, tag, "store")
-        fenced, tag = await self._fence(manifest, tag, rename=copy.position == manifest.position)
-        laid = await self._ready(copy.position.length, copy.shape, fenced, tag, "own")
-        return dataclasses.replace(laid, based=copy.position.generation == manifest.generation)
+        elif source == "member":
+            assert member is not None
+            await self._layer.copy_from(member, manifest)
+        fenced, landed = await self._fence(manifest, tag, rename=at == manifest.position)
+        laid = await self._ready(at, shape, fenced, landed, source)
+        return dataclasses.replace(laid, based=at.generation == manifest.generation)
 
-    async def _ready(self, length: int, shape: BaseShape, fenced: Manifest, tag: Tag, source: LaidFrom) -> Laid:
-        generation = Generation(self._epoch, 0)
-        position = Position(self._incarnation, generation, length)
+    async def _incident(self, manifest: Manifest, asked: Asked, served: Position) -> Manifest:
+        """No read quorum: what was answered may be missing. Say so before anything is served, or wait."""
+        if self._host.config.on_incident == "wait":
+            raise NoQuorum(
+                f"object {self._key.id}: {len(asked.answered)} of {len(asked.members)} members answered, "
+                f"{asked.needed} are needed"
+            )
+        row = IncidentRow(asked.members, asked.positions(), served)
+        await self._host.incidents.record(self._key.id, self._epoch, row)
+        self._host.log.error("takeover.incident", object=str(self._key), epoch=str(self._epoch), served=str(served))
+        return manifests.with_incidents(manifest, (*manifest.incidents, (self._epoch, served)))
+
+    async def _ready(self, at: Position, shape: BaseShape, fenced: Manifest, tag: Tag, source: LaidFrom) -> Laid:
+        position = Position(self._incarnation, Generation(self._epoch, 0), at.length)
         assert isinstance(tag, str)
         await self._host.workers.run(lambda: self._layer.cut(position, shape, fenced, tag))
-        return Laid(position, length, shape, fenced, tag, fenced.position == position, source)
+        return Laid(position, at.length, shape, fenced, tag, fenced.position == position, source, grew_from=at)
 
     async def _fence(self, manifest: Manifest, tag: Tag, *, rename: bool) -> tuple[Manifest, str]:
         """Step 4: the fence, content unchanged, conditioned on the tag read. Raises Conflict when that is gone."""

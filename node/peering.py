@@ -1,0 +1,81 @@
+"""What a node needs of other nodes, and of the copies it keeps for them: the seams between the core and `peers.py`,
+`replica.py` (PROTOCOLS sections 5, 7 and 8).
+
+An address is "host:port" of a node's peer listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+from domicile.node.errors import NodeError
+from domicile.node.values import Answer, Call
+from domicile.node.wire.messages import (
+    Answered,
+    Append,
+    Dropped,
+    Fence,
+    FenceAnswer,
+    FetchChunk,
+    FetchLog,
+    Fold,
+    NewBase,
+    Relabel,
+    Said,
+)
+
+
+class PeerGone(NodeError):
+    """No answer came. `sent`: the message may have arrived and been acted on."""
+
+    def __init__(self, detail: str, *, sent: bool = True) -> None:
+        super().__init__(detail)
+        self.sent = sent
+
+
+class Peers(Protocol):
+    """Other nodes, by address. Everything raises PeerGone when no answer came in time."""
+
+    def say(self, peer: str, message: Said) -> asyncio.Future[Answered]:
+        """On the append stream: batched per loop turn, order kept."""
+        ...
+
+    async def fence(self, peer: str, fence: Fence, secs: float) -> FenceAnswer: ...
+
+    async def fetch_log(self, peer: str, fetch: FetchLog) -> bytes: ...
+
+    async def fetch_chunk(self, peer: str, fetch: FetchChunk) -> bytes: ...
+
+    async def drop(self, peer: str, dropped: Dropped) -> None: ...
+
+    async def call(self, peer: str, call: Call, hops: int, secs: float) -> Answer:
+        """A forwarded call; `hops` node hops are left to it. Raises what the other node raised."""
+        ...
+
+    async def ask(self, peer: str, method: str, body: bytes, secs: float) -> bytes: ...
+
+    async def close(self) -> None: ...
+
+
+class Replicas(Protocol):
+    """The copies this node keeps of objects it does not own."""
+
+    copy_id: str
+
+    def take(self, said: Sequence[tuple[str, Append | Relabel | Fold | NewBase]]) -> Sequence[asyncio.Future[Answered]]:
+        """What arrived together, each with its speaker's address; one sync pass for all of it."""
+        ...
+
+    async def fence(self, fence: Fence) -> FenceAnswer: ...
+
+    async def fetch_log(self, fetch: FetchLog) -> bytes:
+        """Raises BlobMissing when the copy is of another generation or shorter."""
+        ...
+
+    async def fetch_chunk(self, fetch: FetchChunk) -> bytes:
+        """Raises BlobMissing when the copy's base is another."""
+        ...
+
+    async def dropped(self, dropped: Dropped) -> None: ...

@@ -1,0 +1,44 @@
+"""Incidents: takeovers that could not prove they have every answered write (PROTOCOLS sections 2 and 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from domicile.placement.followed import decode
+from domicile.placement.keys import Keys
+from domicile.placement.records import Epoch, IncidentRow, encode
+from domicile.placement.store import Put, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One open incident: the object, the takeover's epoch, and what it knew."""
+
+    object_id: str
+    epoch: str
+    row: IncidentRow
+
+
+class Incidents:
+    """The incident rows of one region. Everything raises StoreUnavailable."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    async def record(self, object_id: str, epoch: Epoch, row: IncidentRow) -> None:
+        """Before anything is served. Recording it twice is harmless: the epoch is one takeover's."""
+        await self._store.write([], [Put(self._keys.incident(object_id, str(epoch)), encode(row))])
+
+    async def open(self) -> list[Incident]:
+        """All that are open, by object."""
+        found: list[Incident] = []
+        token: str | None = None
+        while True:
+            page = await self._store.scan(self._keys.incidents, token=token)
+            for record in page.records:
+                object_id, epoch = self._keys.incident_of(record.key)
+                found.append(Incident(object_id, epoch, decode(record, IncidentRow).row))
+            token = page.token
+            if token is None:
+                return found
