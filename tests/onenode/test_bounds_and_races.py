@@ -1,4 +1,4 @@
-"""Bounds of a node and what happens at their edges: mailbox, time limits, residents, deadlines (PROTOCOLS section 6)."""
+"""Bounds of a node and what happens at their edges: mailbox, time limits, residents, deadlines (section 6)."""
 
 from __future__ import annotations
 

@@ -44,7 +44,13 @@ class Ledger(Object):
 
 @pytest.mark.parametrize(
     ("method", "error"),
-    [("look", None), ("look_and_fail", MethodFailed), ("look_and_spin", CallTimeout), ("replay", None), ("nothing", None)],
+    [
+        ("look", None),
+        ("look_and_fail", MethodFailed),
+        ("look_and_spin", CallTimeout),
+        ("replay", None),
+        ("nothing", None),
+    ],
 )
 def test_every_answer_waits_for_what_it_saw(run, method, error):
     """Reads, errors, time-outs and replays that saw an unlanded write leave when it has landed, not before."""
