@@ -37,8 +37,8 @@ from domicile.node.supervisor import EXIT_HOPELESS, EXIT_REPLACE
 from domicile.node.telemetry import Telemetry, exposition, logger, node_registry, watch_loop
 from domicile.node.temp_vfs import TempVfs
 from domicile.node.workers import ThreadWorkers
-from domicile.placement.embedded import EmbeddedStore
 from domicile.placement.heartbeat import HeartbeatThread
+from domicile.placement.open import open_store
 from domicile.placement.store import PlacementError
 from domicile.registry import Registry
 from domicile.registry import load as load_app
@@ -103,7 +103,7 @@ async def _run(process: Process) -> None:
     clock, rng = SystemClock(), random.Random(int.from_bytes(os.urandom(16), "big"))
     try:
         blobs = await open_blobs(config, clock, rng)
-        store = EmbeddedStore(_placement_path(config), clock.monotonic)
+        store = open_store(config, clock.monotonic, clock.sleep)
         await probe(blobs, f"probe/{rng.getrandbits(128):032x}")
     except (UnfitStoreError, PlacementError, BlobError, OSError, ValueError) as error:
         log.error("node.cannot-start", error=str(error))
@@ -169,14 +169,6 @@ def _replace(log: Any, why: str) -> None:
     """The supervisor starts another process; what this one holds cannot be freed otherwise."""
     log.error("node.replace", why=why)
     os._exit(EXIT_REPLACE)
-
-
-def _placement_path(config: Config) -> str:
-    """Raises ValueError for a store this release does not speak to."""
-    kind, _, path = config.placement.partition(":")
-    if kind != "sqlite":
-        raise ValueError(f"PLACEMENT={config.placement}: only sqlite: is served yet")
-    return path or os.path.join(config.data, "placement.db")
 
 
 async def open_blobs(config: Config, clock: SystemClock, rng: random.Random) -> Blobs:

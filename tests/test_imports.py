@@ -16,7 +16,7 @@ SERVER_PACKAGES = ("placement", "node", "workflows", "activities", "cli")
 
 # One outside technology, one home. A driver is named by its import; the value says who may import it.
 DRIVERS: dict[str, tuple[str, ...]] = {
-    "aetcd": ("placement/etcd.py",),
+    "aetcd": ("placement/etcd",),
     "aioboto3": ("node/blobs/s3.py",),
     "aiobotocore": ("node/blobs/s3.py",),
     "botocore": ("node/blobs/s3.py",),
