@@ -16,6 +16,7 @@ from domicile.node.clock import SystemClock
 from domicile.node.manifest import Manifest, decode
 
 MANIFEST = "/manifest"
+OpenBlobs = Callable[[], Awaitable[Blobs]]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Cold:
     integrity: str
 
 
-def restored(open_blobs: Callable[[], Awaitable[Blobs]]) -> dict[str, Cold]:
+def restored(open_blobs: OpenBlobs) -> dict[str, Cold]:
     """Every object that is not deleted, by name. The store must be at rest. Raises Corrupt for what is not whole."""
 
     async def everything() -> dict[str, bytes]:
@@ -49,7 +50,7 @@ def from_store(store: dict[str, bytes]) -> dict[str, Cold]:
     return {m.name: _cold(m, restore(m, store)) for m in manifests if not m.deleted}
 
 
-def in_directory(root: Path) -> Callable[[], Awaitable[Blobs]]:
+def in_directory(root: Path) -> OpenBlobs:
     """Opens a directory store."""
 
     async def opened() -> Blobs:

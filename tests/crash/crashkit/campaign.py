@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simworld.history import History
 
-from crashkit.bucket import in_directory, restored
+from crashkit.bucket import OpenBlobs, in_directory, restored
 from crashkit.clients import Client, Load, progress
 from crashkit.oracle import check_cold, check_heard, check_live
 from crashkit.process import NodeProcess, until
@@ -18,8 +18,17 @@ PROGRESS = 25
 class Campaign:
     """`node` and its `load`; between two steps the node is down and nothing in its directory changes."""
 
-    def __init__(self, where: Path, *, settings: dict[str, str] | None = None, clients: int = 4, seed: int = 1) -> None:
+    def __init__(
+        self,
+        where: Path,
+        *,
+        settings: dict[str, str] | None = None,
+        bucket: OpenBlobs | None = None,
+        clients: int = 4,
+        seed: int = 1,
+    ) -> None:
         self.node = NodeProcess(where, settings)
+        self._bucket = bucket or in_directory(self.node.data / "blobs")
         self.history = History()
         self.load = Load(self.node.port, self.history, clients=clients, seed=seed).start()
 
@@ -74,7 +83,7 @@ class Campaign:
 
     def check(self) -> None:
         """The node is down: the bucket alone holds all that was answered."""
-        check_cold(self.history, restored(in_directory(self.node.data / "blobs")))
+        check_cold(self.history, restored(self._bucket))
 
     def conclude(self) -> None:
         """Serve in peace until every client has its answers and every alarm came, stop in order, look at all of it."""
@@ -84,11 +93,14 @@ class Campaign:
         self.load.finish()
         reader = Client("reader", self.node.port, self.history)
         self._check_alarms(reader)
-        for name in list(self.history.of_objects()):
-            reader.read(name)
+        last = {name: reader.read(name) for name in self.history.of_objects()}
         reader.line.close()
         assert self.node.stop() == 0
         self.check()
+        cold = restored(self._bucket)
+        for name, read in last.items():
+            assert read.shown is not None, f"{name} could not be read: {read.attempts[-1]}"
+            assert read.shown.items == (cold[name].items if name in cold else ()), f"{name}: the bucket differs"
         check_live(self.history)
         check_heard(self.history)
 

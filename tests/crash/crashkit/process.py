@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import random
+import resource
 import shlex
 import shutil
 import signal
@@ -145,6 +146,16 @@ class NodeProcess:
         """Its first process's exit status, negative for a signal."""
         assert self.process is not None
         return self.process.wait(secs)
+
+    def refuse_writes(self, refuse: bool) -> None:
+        """While True no file of the node's process grows: each write fails, as on a disk that is full."""
+        pid = self.serving_pid()
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0 if refuse else hard, hard))
+
+    def serving_pid(self) -> int:
+        """The process that serves: the supervisor's child, or the only one."""
+        return next(iter(self.children()), self.pid)
 
     # What it leaves behind.
 
