@@ -3,6 +3,8 @@
 NodeError
 ├── Fenced            a newer epoch owns the object: end the residency, unflushed
 ├── Ended             the residency is over; the call may be routed anew (`ran` tells whether it may have run)
+├── PeerGone          no reply from another node; `sent` tells whether it can have heard
+├── PeerBusy          too much waits for that node already: nothing was sent
 ├── Corrupt           bytes that fail their checksum; names the key or file, is never served around
 └── BlobError
     ├── BlobMissing         the key is not there
@@ -23,6 +25,18 @@ class Fenced(NodeError):
 
 class Ended(NodeError):
     """The residency ended before, or while, the call had its turn."""
+
+
+class PeerGone(NodeError):
+    """Another node did not reply: unreachable, cut off, or out of time. `sent`: it may have received the message."""
+
+    def __init__(self, detail: str, *, sent: bool) -> None:
+        super().__init__(detail)
+        self.sent = sent
+
+
+class PeerBusy(NodeError):
+    """Too much waits to be sent to that node already: this was not sent."""
 
 
 class Corrupt(NodeError):

@@ -82,7 +82,7 @@ HOT = ("node/call.py", "node/mailbox.py", "node/transaction.py", "node/flight.py
 ENTRY_POINTS = {"cli/main.py", "node/main.py", "node/supervisor.py", "sdk/testing.py"}
 
 # Tested, and used once there is more than one node.
-FOR_LATER = {"placement/eviction.py", "placement/rendezvous.py", "node/wire/messages.py"}
+FOR_LATER = {"placement/eviction.py", "placement/rendezvous.py", "node/peers.py", "node/wire/server.py", "node/wire/tls.py"}
 
 # Tests that block a thread to see that another goes on, watch that nothing happens, or pace a client.
 SLEEP_ON_PURPOSE = {

@@ -1,10 +1,12 @@
-"""Messages between nodes (PROTOCOLS sections 5, 7 and 8). Values only; msgpack arrays on the wire, golden bytes in tests.
+"""Messages between nodes (PROTOCOLS sections 4, 5, 7 and 8). Values only; msgpack arrays, golden bytes in tests.
 
 The owner speaks, the replica answers with what its copy really, durably has. Lengths are bytes from the start of the
 write-ahead log; checksums are those of `node/checksum.py`; `epoch` is always the speaking owner's.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
@@ -129,7 +131,7 @@ class Watermark(msgspec.Struct, frozen=True, array_like=True, tag=5):
 Answered = Holds | FencedBy | Elsewhere | Unable | Watermark
 
 
-class Fence(msgspec.Struct, frozen=True, array_like=True):
+class Fence(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """A takeover asks a member: raise the fence to `epoch`, durably, then say what you hold."""
 
     object_id: bytes
@@ -137,7 +139,7 @@ class Fence(msgspec.Struct, frozen=True, array_like=True):
     epoch: Epoch
 
 
-class FenceAnswer(msgspec.Struct, frozen=True, array_like=True):
+class FenceAnswer(msgspec.Struct, frozen=True, array_like=True, tag=6):
     """`fenced`: a higher epoch stood there already. `position` None and no `stub`: the copy is missing, no answer.
 
     A stub (`stub` True) is what is left of a copy the manifest covered: it counts as "at most the manifest" only if the
@@ -154,7 +156,7 @@ class FenceAnswer(msgspec.Struct, frozen=True, array_like=True):
     start: int = 0
 
 
-class FetchLog(msgspec.Struct, frozen=True, array_like=True):
+class FetchLog(msgspec.Struct, frozen=True, array_like=True, tag=7):
     """Bytes [start, end) of the log of a copy, or of the owner's file, in this generation."""
 
     object_id: bytes
@@ -164,7 +166,7 @@ class FetchLog(msgspec.Struct, frozen=True, array_like=True):
     end: int
 
 
-class FetchChunk(msgspec.Struct, frozen=True, array_like=True):
+class FetchChunk(msgspec.Struct, frozen=True, array_like=True, tag=8):
     """Chunk `index` of the base under this generation, expected to have `hash`."""
 
     object_id: bytes
@@ -174,8 +176,91 @@ class FetchChunk(msgspec.Struct, frozen=True, array_like=True):
     hash: bytes
 
 
-class Dropped(msgspec.Struct, frozen=True, array_like=True):
+class Dropped(msgspec.Struct, frozen=True, array_like=True, tag=9):
     """The owner tells: the object was deleted at `incarnation` (the next life's); the copy goes, with its fence."""
 
     object_id: bytes
     incarnation: Incarnation
+
+
+class Hops(msgspec.Struct, frozen=True, array_like=True):
+    """What is left of a call's hop budget (PROTOCOLS section 4): taken from at each forward, never refilled."""
+
+    regions: int = 1
+    nodes: int = 1
+
+
+KeyParts = tuple[str, str, str]  # scope, class, name
+
+
+class Forwarded(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """A call on its way to another node. Clocks differ, so it carries what was left of its time when it was sent."""
+
+    key: KeyParts
+    method: str
+    body: bytes
+    left_secs: float
+    hops: Hops
+    idempotency_key: str | None = None
+    if_match: Incarnation | None = None
+    chain: tuple[KeyParts, ...] = ()
+    trace: str | None = None
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """A request by name, for what is rare: describing, deleting, draining."""
+
+    method: str
+    body: bytes
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True, tag=15):
+    """A piece of an encoded message too large for a frame of its own; in order, under one number, up to `last`."""
+
+    piece: memoryview
+    last: bool
+
+
+Request = Fence | FetchLog | FetchChunk | Dropped | Forwarded | Ask
+Question = Said | Request
+
+
+class Fetched(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """The bytes that FetchLog, FetchChunk or Ask asked for; empty for Dropped."""
+
+    data: bytes
+
+
+class Returned(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """A forwarded call's result; `body` is JSON text."""
+
+    body: bytes
+    epoch: Epoch
+    served_by: Literal["owner", "replica", "store"] = "owner"
+
+
+class Problem(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """An error of `domicile.errors`, as the problem document of the HTTP surface (JSON)."""
+
+    document: bytes
+
+
+class NotThere(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """What was to be fetched is not here, or no longer."""
+
+    detail: str
+
+
+Reply = Answered | FenceAnswer | Fetched | Returned | Problem | NotThere
+
+BODY_FIELDS = {Append: "frames", Forwarded: "body", Ask: "body", Fetched: "data", Returned: "body", Problem: "document"}
+HASHED = (Fold, NewBase, FenceAnswer)
+OVERHEAD = 256
+
+
+def weight(message: Question | Reply) -> int:
+    """About how many bytes it takes, for bounds: its body or its hashes, and a flat share for the rest."""
+    field = BODY_FIELDS.get(type(message))
+    if field is not None:
+        return OVERHEAD + len(getattr(message, field))
+    return OVERHEAD + 34 * len(message.hashes) if isinstance(message, HASHED) else OVERHEAD

@@ -1,0 +1,160 @@
+"""The dialing end: numbers questions, keeps their futures, counts what is in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any, get_args
+
+from domicile.node.errors import PeerBusy, PeerGone
+from domicile.node.wire.codec import Codec, Versions
+from domicile.node.wire.framing import BadPeer, Body, frame
+from domicile.node.wire.hello import Dialing, Lane, Speaker, denial
+from domicile.node.wire.limits import Limits
+from domicile.node.wire.messages import Answered, Part, Question, Reply, weight
+from domicile.node.wire.stream import Stream
+
+ANSWERED = get_args(Answered)
+
+
+class Pending:
+    """A question that has no reply yet. `sent`: some of it was handed to the connection."""
+
+    __slots__ = ("copy_id", "future", "said_at", "sent", "size")
+
+    def __init__(self, future: asyncio.Future[Reply], size: int, copy_id: str, said_at: float) -> None:
+        self.future, self.size, self.copy_id, self.said_at = future, size, copy_id, said_at
+        self.sent = False
+
+
+class Dialed(Stream):
+    """Questions may be put from the start; they leave, in order, when the other end has proved itself.
+
+    `speaker` is who answered, None until then. `on_open(self)` and `on_end(self, why)` are called once each.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, dialing: Dialing, lane: Lane, limits: Limits) -> None:
+        super().__init__(loop, limits, fair=lane != "append")
+        self._dialing, self._lane = dialing, lane
+        self._codec: Codec | None = None
+        self._numbers = itertools.count(1)
+        self._pending: dict[int, Pending] = {}
+        self._in_flight = 0
+        self.versions: Versions = {}
+        self.speaker: Speaker | None = None
+        self.on_open: Callable[[Dialed], None] = lambda _: None
+        self.on_end: Callable[[Dialed, str], None] = lambda *_: None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self.ended is not None:
+            transport.close()  # given up while it was being dialled
+            return
+        self._take = self._welcomed
+        self._write(frame(self._dialing.hello))
+
+    def ask(self, question: Question, copy_id: str = "") -> tuple[int, asyncio.Future[Reply]]:
+        """The number and the reply to come: it fails with PeerGone or PeerBusy.
+
+        With a `copy_id` it is said only to the node that has that copy.
+        """
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        number, size = next(self._numbers), weight(question)
+        if self.ended is not None:
+            _fail(future, PeerGone(self.ended, sent=False))
+        elif self._outbox and self._outbox.bytes + size > self._limits.queued:
+            _fail(future, PeerBusy(f"{self._outbox.bytes} bytes wait for this peer already"))
+        elif self.speaker is not None and copy_id not in ("", self.speaker.copy_id):
+            _fail(future, _another(self.speaker, copy_id))
+        else:
+            self._pending[number] = Pending(future, size, copy_id, self._loop.time())
+            self._put(number, question, size)
+        return number, future
+
+    def give_up(self, number: int, why: str) -> None:
+        """Wait no longer for this number's reply; unsent, it is not sent."""
+        pending = self._pending.pop(number, None)
+        if pending is not None:
+            self._settle(number, pending, PeerGone(why, sent=pending.sent))
+
+    def _welcomed(self, body: Body) -> None:
+        self.speaker, proof = self._dialing.proof(body)
+        self._codec = self._outbox.codec = self.versions[self.speaker.version]
+        self._take = self._replies
+        self._opened()
+        self._write(frame(proof))
+        for number, pending in [*self._pending.items()]:
+            if pending.copy_id not in ("", self.speaker.copy_id):
+                del self._pending[number]
+                self._settle(number, pending, _another(self.speaker, pending.copy_id))
+        self.on_open(self)
+        self._flush()
+
+    def _replies(self, body: Body) -> None:
+        assert self._codec is not None
+        for number, reply in self._codec.replies(body):
+            whole = self._whole(number, reply) if isinstance(reply, Part) else reply
+            if whole is None:
+                continue
+            if self._lane == "append" and not isinstance(whole, ANSWERED):
+                raise BadPeer(f"it answered with {type(whole).__name__}")
+            pending = self._pending.pop(number, None)
+            if pending is None:
+                continue  # given up
+            self._in_flight -= pending.size
+            if not pending.future.done():
+                pending.future.set_result(whole)
+        if self._outbox:
+            self._flush()  # the window has moved
+
+    def _whole(self, number: int, part: Part) -> Reply | None:
+        if number not in self._pending and not self._pieces.holds(number):
+            self._pieces.refuse(number)
+        encoded = self._pieces.add(number, part)
+        assert self._codec is not None
+        return None if encoded is None else self._codec.reply(encoded)
+
+    def _room(self) -> int:
+        return self._limits.window - self._in_flight if self._lane == "append" else self._limits.window
+
+    def _begun(self, numbers: list[int]) -> None:
+        for number in numbers:
+            pending = self._pending[number]
+            pending.sent = True
+            self._in_flight += pending.size
+
+    def _overdue(self, now: float) -> str | None:
+        if self._lane == "append" and self._pending:
+            oldest = next(iter(self._pending.values()))
+            if now - oldest.said_at > self._limits.answer_secs:
+                return f"no answer for {self._limits.answer_secs:g} s"
+        return super()._overdue(now)
+
+    def _refuse(self, why: str) -> None:
+        if not self._open:
+            self._write(frame(denial(why)))  # so that its log says it too
+        self.end(why, gently=not self._open)
+
+    def _lost(self, why: str) -> None:
+        pending, self._pending = self._pending, {}
+        for each in pending.values():
+            _fail(each.future, PeerGone(why, sent=each.sent))
+        self.on_end(self, why)
+
+    def _settle(self, number: int, pending: Pending, error: Exception) -> None:
+        if pending.sent:
+            self._in_flight -= pending.size
+        else:
+            self._outbox.drop(number)
+        _fail(pending.future, error)
+
+
+def _another(speaker: Speaker, copy_id: str) -> PeerGone:
+    return PeerGone(f"copy {copy_id} is gone: {speaker.copy_id} answers there", sent=False)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # an owner that has its quorum does not look at every straggler

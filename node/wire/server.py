@@ -1,0 +1,146 @@
+"""The side that other nodes dial: one port, any number of connections, one handler (PROTOCOLS sections 4, 5 and 7).
+
+What is said in one turn of the loop, over all append streams, reaches the handler as one batch, so that one sync serves
+it all; the replies of one turn leave each connection as one batch too. Requests run as tasks of their own, and a client
+that goes away cancels none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from domicile.errors import Overloaded
+from domicile.node.problems import Problems
+from domicile.node.wire.accepted import Accepted
+from domicile.node.wire.hello import Listening, Speaker
+from domicile.node.wire.messages import Answered, Question, Reply, Request, Said, Unable
+from domicile.node.wire.network import Listener
+from domicile.node.wire.service import Service, bounded, failed, perform
+from domicile.node.wire.wiring import Wiring
+
+REFUSALS_SECS = 1.0
+
+
+class Handler(Service, Protocol):
+    """What answers."""
+
+    def said(self, messages: Sequence[tuple[Speaker, Said]]) -> Sequence[asyncio.Future[Answered]]:
+        """All that arrived in one turn, with who said it, in order; a future for each, in the same order."""
+        ...
+
+
+class PeerServer:
+    """Listens once `listen` was called, until `stop`."""
+
+    def __init__(self, wiring: Wiring, handler: Handler) -> None:
+        self._wiring, self._handler = wiring, handler
+        self._problems = Problems(wiring.log, lambda: wiring.identity().node_id)
+        self._listener: Listener | None = None
+        self._connections: set[Accepted] = set()
+        self._strangers = 0
+        self._inbox: list[tuple[Accepted, int]] = []
+        self._messages: list[tuple[Speaker, Said]] = []
+        self._running: set[asyncio.Task[Reply]] = set()
+        self._refused = 0
+        self._refusal_told_at = float("-inf")
+
+    async def listen(self, address: str) -> str:
+        """The address listened on, with the port that was taken for port 0. Raises OSError."""
+        self._listener = await self._wiring.network.listen(self._accept, address)
+        return self._listener.address
+
+    async def stop(self) -> None:
+        """Accept no more, cut requests that still run, let replies that are ready leave, close."""
+        if self._listener is not None:
+            self._listener.close()
+        running = [*self._running]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+        await asyncio.sleep(0)  # their replies go into the connections
+        for connection in [*self._connections]:
+            connection.end("the node stops", gently=True)
+
+    def _accept(self) -> Accepted:
+        wiring = self._wiring
+        listening = Listening(wiring.identity(), wiring.versions, wiring.nonce)
+        connection = Accepted(wiring.loop, self, listening, wiring.limits)
+        connection.versions = wiring.versions
+        self._connections.add(connection)
+        self._strangers += 1
+        if self._strangers > wiring.limits.strangers_max:
+            wiring.loop.call_soon(connection.end, "too many strangers at once")
+        return connection
+
+    def opened(self, connection: Accepted) -> None:
+        self._strangers -= 1
+        speaker = connection.speaker
+        assert speaker is not None
+        self._wiring.log.info("peer.accepted", node=speaker.node_id, lane=speaker.lane, version=speaker.version)
+
+    def closed(self, connection: Accepted, why: str) -> None:
+        self._connections.discard(connection)
+        if connection.speaker is not None:
+            self._wiring.log.info("peer.closed", node=connection.speaker.node_id, lane=connection.speaker.lane, why=why)
+            return
+        self._strangers -= 1
+        self._refused += 1
+        self._wiring.meter.refused()
+        now = self._wiring.loop.time()
+        if now - self._refusal_told_at >= REFUSALS_SECS:  # whoever knocks often does not fill the log
+            self._wiring.log.warning("peer.refused", address=connection.where(), why=why, count=self._refused)
+            self._refusal_told_at, self._refused = now, 0
+
+    def asked(self, connection: Accepted, number: int, question: Question) -> None:
+        if isinstance(question, Said):
+            self._hear(connection, number, question)
+        else:
+            self._start(connection, number, question)
+
+    def overloaded(self, connection: Accepted, number: int) -> None:
+        error = Overloaded("this node has too many requests of yours")
+        connection.answer(number, failed(error, self._problems))
+
+    def _hear(self, connection: Accepted, number: int, said: Said) -> None:
+        assert connection.speaker is not None
+        if not self._inbox:
+            self._wiring.loop.call_soon(self._deliver)
+        self._inbox.append((connection, number))
+        self._messages.append((connection.speaker, said))
+
+    def _deliver(self) -> None:
+        inbox, self._inbox = self._inbox, []
+        messages, self._messages = self._messages, []
+        for (connection, number), future in zip(inbox, self._handler.said(messages), strict=True):
+            if future.done():
+                self._answered(connection, number, future)
+            else:
+                future.add_done_callback(partial(self._answered, connection, number))
+
+    def _answered(self, connection: Accepted, number: int, future: asyncio.Future[Answered]) -> None:
+        if future.cancelled():
+            connection.answer(number, Unable("the node stops"))
+        elif (error := future.exception()) is not None:
+            self._wiring.log.error("peer.message_failed", exc_info=error)
+            connection.answer(number, Unable("an internal error"))
+        else:
+            connection.answer(number, future.result())
+
+    def _start(self, connection: Accepted, number: int, request: Request) -> None:
+        now = self._wiring.clock.monotonic()
+        task = self._wiring.loop.create_task(perform(self._handler, request, now))
+        self._running.add(task)
+        task.add_done_callback(partial(self._performed, connection, number))
+
+    def _performed(self, connection: Accepted, number: int, task: asyncio.Task[Reply]) -> None:
+        self._running.discard(task)
+        if task.cancelled():
+            connection.end("the node stops", gently=True)  # it may have run: only a lost connection says so
+        elif (error := task.exception()) is not None:
+            connection.answer(number, failed(error, self._problems))
+        else:
+            connection.answer(number, bounded(task.result(), self._wiring.limits.message_max, self._problems))
