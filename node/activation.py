@@ -20,7 +20,7 @@ from domicile.placement.admission import Admission
 from domicile.placement.claims import Claim, Claimed, Lost, Registration, SeenLease
 from domicile.placement.gates import Decision, Gates
 from domicile.placement.projects import Projects
-from domicile.placement.records import Birth, Deleted, Forwarded, MovingTo, ObjectKey, Released
+from domicile.placement.records import Birth, Deleted, Forwarded, Held, MovingTo, ObjectKey, Released
 from domicile.placement.store import StoreUnavailable
 from domicile.registry import Registry
 
@@ -49,8 +49,13 @@ class Activation:
         self._registered: set[tuple[str, str]] = set()
         self.first_use_creates = False
 
-    async def activate(self, key: ObjectKey, seen: SeenLease | None, *, create: bool) -> Residency:
-        """The awake object. Raises errors of `domicile.errors`: what of the store or the files stands in the way."""
+    async def activate(
+        self, key: ObjectKey, seen: SeenLease | None, *, create: bool, may_forward: bool = False
+    ) -> Residency:
+        """The awake object. `may_forward`: NotHome may name a member that it would wake on better.
+
+        Raises errors of `domicile.errors`: what of the store or the files stands in the way.
+        """
         began = self._host.clock.monotonic()
         spec = self._registry.find(key.cls)
         async with self._at_once:
@@ -58,7 +63,7 @@ class Activation:
                 await self._admit(key, spec)
                 early = self._read_early(key) if seen is None and create else None
                 try:
-                    claimed = await self._claim(key, seen, create=create)
+                    claimed = await self._claim(key, seen, create=create, may_forward=may_forward)
                     residency = await self._open(key, spec, claimed, early)
                 finally:
                     if early is not None:
@@ -70,6 +75,9 @@ class Activation:
                 raise NotServing(f"the object cannot be laid: {_told(error)}") from error
         self._host.telemetry.activation_seconds.observe(self._host.clock.monotonic() - began)
         return residency
+
+    def _files(self, key: ObjectKey) -> Files:
+        return Files(os.path.join(self._host.objects_dir, key.id[:2], key.id))
 
     def _read_early(self, key: ObjectKey) -> Early:
         """Of an object this node knows nothing of, the manifest is read beside the claim."""
@@ -88,7 +96,7 @@ class Activation:
         await self._projects.register_class(key.scope, key.cls, spec.placement.name if spec.placement else None)
         self._registered.add((key.scope, key.cls))
 
-    async def _claim(self, key: ObjectKey, seen: SeenLease | None, *, create: bool) -> Claimed:
+    async def _claim(self, key: ObjectKey, seen: SeenLease | None, *, create: bool, may_forward: bool) -> Claimed:
         if not create:
             seen = seen or await self._host.leases.read(key.id)
             if not _exists(seen):
@@ -102,6 +110,8 @@ class Activation:
                 return outcome
             self._host.telemetry.claims.of("lost").add()
             self._refused(key, outcome)
+            if may_forward:
+                self._prefer_member(key, outcome.lease)
             if not create and not _exists(outcome.lease):
                 raise NoSuchObject(f"there is no object {key}")
             seen, gate = outcome.lease, outcome.gate
@@ -112,7 +122,7 @@ class Activation:
         registration = self._registration()
         if registration is None:
             raise NotServing("this node is not registered")
-        born = Birth((), self._host.config.object_quorum)
+        born = self._birth(key)
         nonce = f"{self._host.rng.getrandbits(64):016x}"
         claim = Claim(key, registration, seen, gate, born, self._host.clock.wall_ms(), nonce)
         try:
@@ -122,6 +132,28 @@ class Activation:
                 raise
         settled = await self._host.leases.settle(claim)
         return settled if settled is not None else await self._host.leases.claim(claim)
+
+    def _birth(self, key: ObjectKey) -> Birth:
+        """The members a new object is born with: K live nodes by rendezvous, none while this one is alone."""
+        config = self._host.config
+        members = self._host.nodes.choose_members(key.id, config.object_replicas) if self._host.peers else ()
+        return Birth(members, config.object_quorum)
+
+    def _prefer_member(self, key: ObjectKey, lease: SeenLease | None) -> None:
+        """A sleeping object wakes where its bytes are: on this node if it has them, else on a live member.
+
+        Raises NotHome, naming the member.
+        """
+        state = lease.row.state if lease is not None else None
+        if not isinstance(state, Released) or self._host.disk.size(self._files(key).sidecar) is not None:
+            return
+        mine = self._host.replicas.copy_id if self._host.replicas is not None else None
+        if mine in state.members:
+            return
+        for copy in state.members:
+            row = self._host.nodes.with_copy(copy)
+            if row is not None and row.peer and self._host.nodes.may_home(row, key.cls):
+                raise NotHome(f"{key} sleeps on node {row.node_id}", node=row.node_id)
 
     def _refused(self, key: ObjectKey, lost: Lost) -> None:
         """What a lost claim means for the caller, if it is not worth another try."""
@@ -133,6 +165,9 @@ class Activation:
             raise NotServing(f"the project {key.scope} has no gate here")
         if lost.holder is not None:
             raise NotHome(f"{key} has its home on node {lost.holder}", node=lost.holder)
+        state = lost.lease.row.state if lost.lease is not None else None
+        if isinstance(state, Held) and state.owner != self._host.nodes.me and self._host.nodes.get(state.owner):
+            raise NotHome(f"{key} has its home on node {state.owner}", node=state.owner)
         if lost.lease is not None and isinstance(lost.lease.row.state, MovingTo):
             raise Moving("the object is moving")
         if lost.lease is not None and isinstance(lost.lease.row.state, Forwarded):
@@ -140,7 +175,7 @@ class Activation:
 
     async def _open(self, key: ObjectKey, spec: ClassSpec, claimed: Claimed, early: Early | None) -> Residency:
         host = self._host
-        files = Files(os.path.join(host.objects_dir, key.id[:2], key.id))
+        files = self._files(key)
         self._host.failpoints.hit("activation.after-claim")
         laid = await lay(host, key, claimed, files, early)
         self._host.failpoints.hit("activation.after-lay")

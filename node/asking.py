@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from domicile.node.errors import Fenced
+from domicile.node.errors import Fenced, PeerGone
 from domicile.node.host import Host
 from domicile.node.log import BaseShape
 from domicile.node.manifest import Manifest
-from domicile.node.peering import PeerGone
 from domicile.node.quorum import Members, read_quorum
 from domicile.node.wire.messages import Fence, FenceAnswer
 from domicile.placement.records import Epoch, Position

@@ -27,12 +27,15 @@ class CallPath:
         self._admission = admission
         self._gate_secs = ack_gate_secs
 
-    async def call(self, call: Call) -> Answer:
-        """Raises errors of `domicile.errors` only; each says whether the call ran."""
+    async def call(self, call: Call, *, may_forward: bool = False) -> Answer:
+        """`may_forward`: an object that sleeps may rather wake on a member, which NotHome then names.
+
+        Raises errors of `domicile.errors` only; each says whether the call ran.
+        """
         refuse_cycles(call)
         self._admission().check()
         for _ in range(RESOLUTIONS_MAX):
-            residency = await self._residents.enter(call.key)
+            residency = await self._residents.enter(call.key, may_forward=may_forward)
             if call.if_match is not None and call.if_match != residency.incarnation:
                 raise StaleIncarnation(f"the object is in incarnation {residency.incarnation}")
             try:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from blake3 import blake3
 
 from domicile.node.asking import MemberCopy
-from domicile.node.errors import BlobMissing, Corrupt
+from domicile.node.errors import BlobMissing, Corrupt, PeerGone
 from domicile.node.host import Host
-from domicile.node.peering import PeerGone, Peers, Replicas
+from domicile.node.peering import Peers, Replicas
 from domicile.node.wire.messages import FetchChunk, FetchLog
 
 PIECE_BYTES = 4 << 20

@@ -1,8 +1,9 @@
 """Which members an object has, and how the set changes (PROTOCOLS section 7, "Members").
 
 The durable set is what the landed manifest names, or `birth` while there is none. **A manifest that changes members or
-Q names the owner's own generation and covers the watermark, and from the moment it is sent until a manifest of this owner
-has landed an answer needs the quorum among members in both.** Repair runs after flights have answered, never before.
+Q names the owner's own generation and covers the watermark, and from the moment it is sent until a manifest of this
+owner has landed an answer needs the quorum among members in both.** Repair runs after flights have answered, never
+before.
 """
 
 from __future__ import annotations

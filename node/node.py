@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import os
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from domicile.errors import BadRequest, DomicileError, NotServing
 from domicile.node.activation import Activation
 from domicile.node.alarm_index import AlarmIndex
 from domicile.node.blobs.base import Blobs
@@ -19,30 +18,34 @@ from domicile.node.chunk_cache import ChunkCache
 from domicile.node.clock import Clock
 from domicile.node.config import Config
 from domicile.node.deletion import Deletion
-from domicile.node.describe import describe
 from domicile.node.disk import Disk
 from domicile.node.errors import Fenced
 from domicile.node.failpoints import Failpoints
+from domicile.node.front import NodeFront
 from domicile.node.host import Host
 from domicile.node.nodes import Nodes
+from domicile.node.peer_handler import PeerHandler
+from domicile.node.peering import Peers, Replicas
 from domicile.node.permits import Permits
 from domicile.node.residents import TICK_SECS, Residents
+from domicile.node.router import Router
 from domicile.node.sleepers import Sleepers
+from domicile.node.suspects import Suspects
 from domicile.node.sweep import Sweep
 from domicile.node.telemetry import Telemetry
-from domicile.node.values import Answer, BatchItem, Call
 from domicile.node.workers import Workers
 from domicile.placement.admission import Admission, Timing
 from domicile.placement.alarms import Alarms
 from domicile.placement.claims import Registration
 from domicile.placement.directory import Directory
+from domicile.placement.eviction import Evictor
 from domicile.placement.gates import Gates
 from domicile.placement.incidents import Incidents
 from domicile.placement.keys import Keys
 from domicile.placement.leases import Leases
 from domicile.placement.node_registry import Membership
 from domicile.placement.projects import Projects
-from domicile.placement.records import Epoch, Incarnation, NodeRow, ObjectKey, ProjectRow
+from domicile.placement.records import NodeRow
 from domicile.placement.store import Store
 from domicile.registry import Registry
 
@@ -76,14 +79,19 @@ class Seams:
     heartbeat: Callable[[Membership], Heartbeat]
     replace_process: Callable[[str], None]
     http_address: str = ""
+    peers: Peers | None = None
+    replicas: Replicas | None = None
+    peer_address: Callable[[], str] = lambda: ""
 
 
-class Node:
-    """A node as its HTTP surface sees it (`values.Front`)."""
+class Node(NodeFront):
+    """Builds the parts, registers, ends in order."""
 
     def __init__(self, seams: Seams) -> None:
         self._seams = seams
         config = seams.config
+        self._registry = seams.registry
+        self._http = seams.http_address
         self._keys = Keys(config.cluster, config.region)
         self._gates = Gates(seams.store, self._keys, seams.clock.sleep)
         self._projects = Projects(seams.store, self._keys, self._gates, seams.clock.wall_ms, seams.clock.sleep)
@@ -98,7 +106,14 @@ class Node:
         self._activation.first_use_creates = config.projects == "first-use"
         self._residents = Residents(self._host, self._activation, self._sleepers)
         self._sweep = Sweep(self._host, self._residents)
-        self._path = CallPath(self._residents, lambda: self.admission, config.object_ack_gate_ms / 1000)
+        path = CallPath(self._residents, lambda: self.admission, config.object_ack_gate_ms / 1000)
+        self._evictor = Evictor(seams.store, self._keys, self._timing, seams.clock)
+        self._suspects = Suspects(self._host, self._evictor)
+        self._router = Router(self._host, seams.registry, self._residents, path, self._suspects)
+        requests = {"delete": self.delete_here, "describe": self.describe_here}
+        self.handler = PeerHandler(self._host, self._residents, self._router, requests)
+        self._nodes.departed = self._departed
+        self._nodes.seen = self._evictor.saw
         self._deletion = Deletion(self._host, self._residents)
         self._tasks: list[asyncio.Task[None]] = []
         self._registration: Registration | None = None
@@ -137,7 +152,7 @@ class Node:
 
     async def _register(self) -> None:
         """As a new node id: a node id is one run, or one registration of it."""
-        self.node_id = f"n-{self._seams.rng.getrandbits(64):016x}"
+        self.node_id = self._nodes.me = f"n-{self._seams.rng.getrandbits(64):016x}"
         membership = Membership(
             self._seams.store, self._keys, self._timing, self._seams.clock, self._describe_node, self._lost
         )
@@ -180,102 +195,19 @@ class Node:
             self._seams.log.error("node.task", error=repr(error))
             self._seams.replace_process(f"a part of the node failed: {error!r}")
 
+    def _departed(self, row: NodeRow) -> None:
+        """A node's row is gone."""
+        self._router.departed(row.node_id)
+        if self._seams.peers is not None and row.peer:
+            self._seams.peers.forget(row.peer)
+
     async def _cancel_all(self) -> None:
         self._sleepers.stop()
+        self._suspects.stop()
         for task in list(self._tasks):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-
-    # What HTTP asks.
-
-    def now(self) -> float:
-        return self._seams.clock.monotonic()
-
-    def ready(self) -> bool:
-        return self._state == "serving" and self.admission.remaining() > 0
-
-    async def call(self, call: Call) -> Answer:
-        began = self._seams.clock.monotonic()
-        outcome = "ok"
-        try:
-            return await self._path.call(call)
-        except DomicileError as error:
-            outcome = error.code
-            raise
-        finally:
-            known = call.key.cls if call.key.cls in self._seams.registry.classes else "unknown"
-            self._seams.telemetry.of_class(known).done(outcome, self._seams.clock.monotonic() - began)
-
-    async def delete(self, key: ObjectKey, if_match: Incarnation | None, idempotency_key: str | None) -> Epoch:
-        self.admission.check()
-        return await self._deletion.delete(key, if_match, idempotency_key)
-
-    async def batch(self, project: str, items: Sequence[BatchItem], deadline: float) -> list[Answer | Exception]:
-        """In order within an object, side by side between objects."""
-        by_object: dict[ObjectKey, list[int]] = {}
-        answers: list[Answer | Exception] = [NotServing("not run")] * len(items)
-        for at, item in enumerate(items):
-            try:
-                by_object.setdefault(ObjectKey.checked(project, item.cls, item.name), []).append(at)
-            except DomicileError as error:
-                answers[at] = error
-
-        async def run(key: ObjectKey, lines: list[int]) -> None:
-            for at in lines:
-                item = items[at]
-                call = Call(key, item.method, item.body, deadline, item.idempotency_key)
-                try:
-                    answers[at] = await self.call(call)
-                except DomicileError as error:
-                    answers[at] = error
-
-        await asyncio.gather(*(run(key, lines) for key, lines in by_object.items()))
-        return answers
-
-    async def list_objects(self, project: str, cls: str | None, prefix: str, token: str | None) -> dict[str, Any]:
-        page = await self._directory.instances(project, cls, prefix, token)
-        objects = [
-            {"class": e.key.cls, "name": e.key.name, "id": e.key.id, "created_ms": e.created_ms} for e in page.entries
-        ]
-        return {"objects": objects, "token": page.token}
-
-    async def describe(self, key: ObjectKey) -> dict[str, Any]:
-        residency = self._residents.find(key.id)
-        awake = residency if residency is not None and residency.serving else None
-        return await describe(self._host, self.node_id, key, awake)
-
-    async def project(self, project: str) -> ProjectRow:
-        return await self._projects.get(project)
-
-    async def list_projects(self) -> dict[str, ProjectRow]:
-        return await self._projects.list()
-
-    async def put_project(self, project: str, region: str | None, on_incident: str | None) -> ProjectRow:
-        if region is not None and region != self._seams.config.region:
-            raise BadRequest(f"this node knows one region, {self._seams.config.region!r}; not {region!r}")
-        return await self._projects.create(project, region, on_incident)
-
-    async def cluster(self) -> dict[str, Any]:
-        config = self._seams.config
-        return {
-            "cluster": config.cluster,
-            "region": config.region,
-            "replica_sync": config.object_replica_sync,
-            "nodes": [
-                {
-                    "node_id": self.node_id,
-                    "http": self._seams.http_address,
-                    "state": self._state,
-                    "residents": len(self._residents),
-                    "admission_remaining_secs": round(max(0.0, self.admission.remaining()), 3),
-                }
-            ],
-        }
-
-    async def incidents(self) -> list[dict[str, Any]]:
-        """None can arise where no member is ever asked."""
-        return []
 
     # Parts.
 
@@ -293,7 +225,11 @@ class Node:
     def _describe_node(self) -> NodeRow:
         return NodeRow(
             node_id=self.node_id,
-            http=self._seams.http_address,
+            http=self._http,
+            peer=self._seams.peer_address(),
+            copy_id=self._host.replicas.copy_id if self._host.replicas is not None else "",
+            weight=self._seams.config.weight,
+            capacity=self._seams.config.capacity,
             zone=self._seams.config.zone,
             classes=tuple(sorted(self._seams.registry.classes)),
             state=self._state,
@@ -327,4 +263,6 @@ class Node:
             nodes=self._nodes,
             incidents=self._incidents,
             replace_process=seams.replace_process,
+            peers=seams.peers,
+            replicas=seams.replicas,
         )

@@ -6,7 +6,7 @@ nobody dropped. What is read here is for routing and for choosing; the authority
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from domicile.placement.followed import Followed, Seen, Sleep
 from domicile.placement.keys import Keys
@@ -18,7 +18,10 @@ SERVING = "serving"
 
 
 class Nodes:
-    """Rows of this region's nodes by node id; run `followed.run()` beside. `me` is this node's id, kept up to date."""
+    """Rows of this region's nodes by node id; run `followed.run()` beside. `me` is this node's id, kept up to date.
+
+    `departed` and `seen` are told of every row that goes, and of every version.
+    """
 
     def __init__(self, store: Store, keys: Keys, sleep: Sleep) -> None:
         self._keys = keys
@@ -26,6 +29,8 @@ class Nodes:
         self._by_id: dict[str, Seen[NodeRow]] = {}
         self.followed = Followed(store, keys.nodes, NodeRow, sleep)
         self.followed.changed = self._changed
+        self.departed: Callable[[NodeRow], None] = lambda row: None
+        self.seen: Callable[[str, int | None], None] = lambda node_id, version: None
         self.me = ""
 
     def get(self, node_id: str) -> NodeRow | None:
@@ -76,8 +81,11 @@ class Nodes:
         node_id = self._keys.node_of(key)
         if before is not None and self._by_copy.get(before.row.copy_id) == before.row:
             del self._by_copy[before.row.copy_id]
+        self.seen(node_id, after.version if after is not None else None)
         if after is None:
             self._by_id.pop(node_id, None)
+            if before is not None:
+                self.departed(before.row)
             return
         self._by_id[node_id] = after
         if after.row.copy_id:

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from domicile.node.errors import NodeError
 from domicile.node.values import Answer, Call
 from domicile.node.wire.messages import (
     Answered,
@@ -21,25 +20,18 @@ from domicile.node.wire.messages import (
     FetchChunk,
     FetchLog,
     Fold,
+    Hops,
     NewBase,
     Relabel,
     Said,
 )
 
 
-class PeerGone(NodeError):
-    """No answer came. `sent`: the message may have arrived and been acted on."""
-
-    def __init__(self, detail: str, *, sent: bool = True) -> None:
-        super().__init__(detail)
-        self.sent = sent
-
-
 class Peers(Protocol):
     """Other nodes, by address. Everything raises PeerGone when no answer came in time."""
 
-    def say(self, peer: str, message: Said) -> asyncio.Future[Answered]:
-        """On the append stream: batched per loop turn, order kept."""
+    def say(self, peer: str, message: Said, copy_id: str = "") -> asyncio.Future[Answered]:
+        """On the append stream: batched per loop turn, order kept; only the keeper of `copy_id` is told."""
         ...
 
     async def fence(self, peer: str, fence: Fence, secs: float) -> FenceAnswer: ...
@@ -50,8 +42,12 @@ class Peers(Protocol):
 
     async def drop(self, peer: str, dropped: Dropped) -> None: ...
 
-    async def call(self, peer: str, call: Call, hops: int, secs: float) -> Answer:
-        """A forwarded call; `hops` node hops are left to it. Raises what the other node raised."""
+    def forget(self, peer: str) -> None:
+        """The node has departed."""
+        ...
+
+    async def call(self, peer: str, call: Call, hops: Hops, secs: float) -> Answer:
+        """A forwarded call, with what is left of its hops. Raises PeerBusy, and what the other node raised."""
         ...
 
     async def ask(self, peer: str, method: str, body: bytes, secs: float) -> bytes: ...

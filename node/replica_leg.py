@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from domicile.node import quorum
-from domicile.node.errors import Fenced
+from domicile.node.errors import Fenced, PeerBusy, PeerGone
 from domicile.node.flight import Flights
 from domicile.node.host import Host
 from domicile.node.log import Log
 from domicile.node.manifest import Incident
-from domicile.node.peering import PeerGone
 from domicile.node.quorum import NOTHING, Members
 from domicile.node.wire.messages import (
     Answered,
@@ -219,7 +218,7 @@ class ReplicaLeg:
             return
         member.busy += 1
         rotations = self._log.rotations
-        answer = self._host.peers.say(address, message)
+        answer = self._host.peers.say(address, message, member.copy_id)
         answer.add_done_callback(lambda done: self._heard(member, rotations, done))
 
     def _heard(self, member: Member, rotations: int, done: asyncio.Future[Answered]) -> None:
@@ -228,7 +227,7 @@ class ReplicaLeg:
             return
         error = done.exception()
         if error is not None:
-            if not isinstance(error, PeerGone):
+            if not isinstance(error, PeerGone | PeerBusy):
                 self._host.log.error("replica.failed", error=repr(error))
             member.step = Step.UNKNOWN
             self._retry(member)

@@ -75,7 +75,7 @@ class Residency:
         self.replicas = self._join_members(laid) if host.peers is not None else None
         self.flights.carry_by(self.leg)
         outgoing = Outgoing(host, self)
-        self.leg.read_chunk = outgoing.read_chunk
+        self.leg.read_chunk = self.read_chunk = outgoing.read_chunk
         engine.context.call_out = outgoing.call
         self.rounds = Rounds(host, engine)
         self.due = DueAlarms(host, self)

@@ -52,7 +52,7 @@ class Residents:
         """The residency, if the object is awake here; wakes nothing."""
         return self._awake.get(object_id)
 
-    async def enter(self, key: ObjectKey, *, create: bool = True) -> Residency:
+    async def enter(self, key: ObjectKey, *, create: bool = True, may_forward: bool = False) -> Residency:
         """The object's residency, woken if need be. With `create` False an object that is not there stays so.
 
         Raises NotServing, NotHome, Moving, NoSuchClass, NoSuchProject, NoSuchObject.
@@ -69,17 +69,19 @@ class Residents:
                 raise NotHome("this node is leaving")
             joined = key.id in self._waking
             try:
-                return await asyncio.shield(self._wake(key, create))
+                return await asyncio.shield(self._wake(key, create, may_forward))
             except NoSuchObject:
                 if not (joined and create):
                     raise
 
-    def _wake(self, key: ObjectKey, create: bool) -> asyncio.Task[Residency]:
+    def _wake(self, key: ObjectKey, create: bool, may_forward: bool) -> asyncio.Task[Residency]:
         """The activation under way, or a new one. It goes on when its caller goes away: others may wait for it."""
         waking = self._waking.get(key.id)
         if waking is None:
             row = self._rows.get(key.id)
-            waking = self._host.loop.create_task(self._activation.activate(key, row, create=create))
+            waking = self._host.loop.create_task(
+                self._activation.activate(key, row, create=create, may_forward=may_forward)
+            )
             self._waking[key.id] = waking
             waking.add_done_callback(lambda done: self._woken(key, done))
         return waking

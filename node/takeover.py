@@ -27,7 +27,7 @@ from domicile.node.own_copy import Files, OwnCopy, find, find_released
 from domicile.node.quorum import Members
 from domicile.node.register import Conflict, Tag
 from domicile.placement.claims import Claimed
-from domicile.placement.records import Generation, IncidentRow, Incarnation, ObjectKey, Position, Released
+from domicile.placement.records import Generation, Incarnation, IncidentRow, ObjectKey, Position, Released
 
 LaidFrom = Literal["birth", "clean", "own", "member", "store"]
 
@@ -110,7 +110,7 @@ class Takeover:
         return Laid(released.position, copy.start, copy.shape, manifest, tag, True, "clean")
 
     async def _renamed(self, copy: OwnCopy, manifest: Manifest, tag: Tag) -> Laid | None:
-        """The set needs a change, and only the owner's own generation can carry one: begin it at the released length."""
+        """The set needs a change, which only the owner's own generation can carry: begin it at the released length."""
         try:
             fenced, landed = await self._fence(manifest, tag, rename=True)
         except Conflict:

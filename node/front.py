@@ -1,0 +1,213 @@
+"""What a node's HTTP surface, and another node's forwarding, may ask of it (`values.Front`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from domicile.errors import BadRequest, DomicileError, NotHome, NotServing
+from domicile.node.deletion import Deletion
+from domicile.node.describe import describe
+from domicile.node.errors import PeerGone
+from domicile.node.host import Host
+from domicile.node.residents import Residents
+from domicile.node.router import Router
+from domicile.node.values import Answer, BatchItem, Call
+from domicile.node.wire.messages import Hops
+from domicile.placement.admission import Admission
+from domicile.placement.directory import Directory
+from domicile.placement.incidents import Incidents
+from domicile.placement.projects import Projects
+from domicile.placement.records import Epoch, Held, Incarnation, NodeRow, ObjectKey, Position, ProjectRow
+from domicile.placement.store import StoreUnavailable
+from domicile.registry import Registry
+
+ASK_SECS = 10.0
+
+
+class DeleteRequest(msgspec.Struct, array_like=True):
+    """A deletion on its way to the object's home."""
+
+    key: tuple[str, str, str]
+    if_match: Incarnation | None
+    idempotency_key: str | None
+
+
+class NodeFront:
+    """The surface of a node; `Node` builds the parts it stands on."""
+
+    node_id: str
+    admission: Admission
+    _state: str
+    _http: str
+    _host: Host
+    _registry: Registry
+    _residents: Residents
+    _router: Router
+    _deletion: Deletion
+    _directory: Directory
+    _projects: Projects
+    _incidents: Incidents
+
+    def now(self) -> float:
+        return self._host.clock.monotonic()
+
+    def ready(self) -> bool:
+        return self._state == "serving" and self.admission.remaining() > 0
+
+    async def call(self, call: Call) -> Answer:
+        began = self._host.clock.monotonic()
+        outcome = "ok"
+        try:
+            return await self._router.call(call, Hops())
+        except DomicileError as error:
+            outcome = error.code
+            raise
+        finally:
+            known = call.key.cls if call.key.cls in self._registry.classes else "unknown"
+            self._host.telemetry.of_class(known).done(outcome, self._host.clock.monotonic() - began)
+
+    async def delete(self, key: ObjectKey, if_match: Incarnation | None, idempotency_key: str | None) -> Epoch:
+        self.admission.check()
+        try:
+            return await self._deletion.delete(key, if_match, idempotency_key)
+        except NotHome as error:
+            home = self._host.nodes.get(str(error.extra.get("node")))
+            if home is None:
+                raise
+            request = DeleteRequest((key.scope, key.cls, key.name), if_match, idempotency_key)
+            answer = await self._ask(home, "delete", msgspec.msgpack.encode(request))
+            return msgspec.msgpack.decode(answer, type=Epoch)
+
+    async def delete_here(self, body: bytes) -> bytes:
+        """A deletion that another node forwards."""
+        request = msgspec.msgpack.decode(body, type=DeleteRequest)
+        self.admission.check()
+        epoch = await self._deletion.delete(ObjectKey(*request.key), request.if_match, request.idempotency_key)
+        return msgspec.msgpack.encode(epoch)
+
+    async def batch(self, project: str, items: Sequence[BatchItem], deadline: float) -> list[Answer | Exception]:
+        """In order within an object, side by side between objects."""
+        by_object: dict[ObjectKey, list[int]] = {}
+        answers: list[Answer | Exception] = [NotServing("not run")] * len(items)
+        for at, item in enumerate(items):
+            try:
+                by_object.setdefault(ObjectKey.checked(project, item.cls, item.name), []).append(at)
+            except DomicileError as error:
+                answers[at] = error
+
+        async def run(key: ObjectKey, lines: list[int]) -> None:
+            for at in lines:
+                item = items[at]
+                call = Call(key, item.method, item.body, deadline, item.idempotency_key)
+                try:
+                    answers[at] = await self.call(call)
+                except DomicileError as error:
+                    answers[at] = error
+
+        await asyncio.gather(*(run(key, lines) for key, lines in by_object.items()))
+        return answers
+
+    async def list_objects(self, project: str, cls: str | None, prefix: str, token: str | None) -> dict[str, Any]:
+        page = await self._directory.instances(project, cls, prefix, token)
+        objects = [
+            {"class": e.key.cls, "name": e.key.name, "id": e.key.id, "created_ms": e.created_ms} for e in page.entries
+        ]
+        return {"objects": objects, "token": page.token}
+
+    async def describe(self, key: ObjectKey) -> dict[str, Any]:
+        residency = self._residents.find(key.id)
+        awake = residency if residency is not None and residency.serving else None
+        home = None if awake is not None else await self._home_of(key)
+        if home is not None:
+            answer = await self._ask(home, "describe", msgspec.msgpack.encode((key.scope, key.cls, key.name)))
+            about: dict[str, Any] = msgspec.json.decode(answer)
+            return about
+        return await describe(self._host, self.node_id, key, awake)
+
+    async def describe_here(self, body: bytes) -> bytes:
+        """What another node asks of an object that is awake here, or was a moment ago."""
+        key = ObjectKey(*msgspec.msgpack.decode(body, type=tuple[str, str, str]))
+        residency = self._residents.find(key.id)
+        awake = residency if residency is not None and residency.serving else None
+        return msgspec.json.encode(await describe(self._host, self.node_id, key, awake))
+
+    async def _home_of(self, key: ObjectKey) -> NodeRow | None:
+        """Another live node that holds the object's lease."""
+        if self._host.peers is None:
+            return None
+        try:
+            row = await self._host.leases.read(key.id)
+        except StoreUnavailable as error:
+            raise NotServing(f"the placement store does not answer: {error}") from error
+        state = row.row.state if row is not None else None
+        return self._host.nodes.get(state.owner) if isinstance(state, Held) and state.owner != self.node_id else None
+
+    async def _ask(self, node: NodeRow, method: str, body: bytes) -> bytes:
+        assert self._host.peers is not None
+        try:
+            return await self._host.peers.ask(node.peer, method, body, ASK_SECS)
+        except PeerGone as error:
+            raise NotServing(f"node {node.node_id} does not answer") from error
+
+    async def project(self, project: str) -> ProjectRow:
+        return await self._projects.get(project)
+
+    async def list_projects(self) -> dict[str, ProjectRow]:
+        return await self._projects.list()
+
+    async def put_project(self, project: str, region: str | None, on_incident: str | None) -> ProjectRow:
+        if region is not None and region != self._host.config.region:
+            raise BadRequest(f"this node knows one region, {self._host.config.region!r}; not {region!r}")
+        return await self._projects.create(project, region, on_incident)
+
+    async def cluster(self) -> dict[str, Any]:
+        config = self._host.config
+        return {
+            "cluster": config.cluster,
+            "region": config.region,
+            "replica_sync": config.object_replica_sync,
+            "nodes": [self._shown(row) for row in self._host.nodes.all()],
+        }
+
+    def _shown(self, row: NodeRow) -> dict[str, Any]:
+        about = {
+            "node_id": row.node_id,
+            "http": row.http,
+            "peer": row.peer,
+            "copy_id": row.copy_id,
+            "zone": row.zone,
+            "state": row.state,
+            "residents": row.load,
+        }
+        if row.node_id == self.node_id:
+            about |= {
+                "state": self._state,
+                "residents": len(self._residents),
+                "admission_remaining_secs": round(max(0.0, self.admission.remaining()), 3),
+            }
+        return about
+
+    async def incidents(self) -> list[dict[str, Any]]:
+        """Those that are open."""
+        try:
+            found = await self._incidents.open()
+        except StoreUnavailable as error:
+            raise NotServing(f"the placement store does not answer: {error}") from error
+        return [
+            {
+                "object_id": incident.object_id,
+                "epoch": incident.epoch,
+                "asked": list(incident.row.asked),
+                "answered": [[copy, _shown_position(at)] for copy, at in incident.row.answered],
+                "served": _shown_position(incident.row.served),
+            }
+            for incident in found
+        ]
+
+
+def _shown_position(at: Position) -> dict[str, Any]:
+    return {"incarnation": str(at.incarnation), "generation": str(at.generation), "length": at.length}
