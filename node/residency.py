@@ -167,7 +167,6 @@ class Residency:
         self.phase = Phase.ENDING
         self._refuse_round(entries, Ended("another call of the same round does not return"))
         self.mailbox.close(Ended("the object is recovering from a call that does not return"))
-        self._host.telemetry.stuck_threads.add()
         try:
             await asyncio.wait_for(self.leg.flush(), STUCK_FLUSH_SECS)
         except (TimeoutError, NodeError) as error:

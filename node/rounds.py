@@ -26,6 +26,7 @@ from domicile.node.workers import Job
 from domicile.placement.records import ObjectKey
 
 IMPATIENT_ROUNDS = 64
+STUCK_THREADS_MAX = 8
 
 
 class Stuck(NodeError):
@@ -206,10 +207,19 @@ class Rounds:
             job.when_done(self._host.loop, running.end)
             await running.over
             if not job.finished:
+                self._lose_thread(job)
                 raise Stuck("a method does not return")
         elif self._impatient:
             self._impatient -= 1
         return job.result()
+
+    def _lose_thread(self, job: Job[list[Done]]) -> None:
+        """Count the thread until its method returns after all; past eight the process replaces itself."""
+        stuck = self._host.telemetry.stuck_threads
+        stuck.add(1)
+        job.when_done(self._host.loop, lambda: stuck.add(-1))
+        if stuck.value > STUCK_THREADS_MAX:
+            self._host.replace_process(f"{stuck.value:.0f} threads hold methods that do not return")
 
     async def _on_loop(self, running: Running, entry: Entry) -> Done:
         work = AsyncWork(run=partial(self._call_async, running, entry), **_about(entry))
