@@ -10,53 +10,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from enum import Enum
 
 from domicile.node import quorum
 from domicile.node.errors import Fenced, PeerBusy, PeerGone
 from domicile.node.flight import Flights
 from domicile.node.host import Host
 from domicile.node.log import Log
-from domicile.node.manifest import Incident
+from domicile.node.member import RETRY_FIRST_SECS, Member, Speech, Step
 from domicile.node.quorum import NOTHING, Members
-from domicile.node.wire.messages import (
-    Answered,
-    Append,
-    Elsewhere,
-    FencedBy,
-    Fold,
-    Holds,
-    NewBase,
-    Relabel,
-    Said,
-    Unable,
-)
+from domicile.node.wire.messages import Answered, Elsewhere, FencedBy, Holds, Said, Unable
 from domicile.placement.records import Epoch, Generation, Position
 
 APPEND_BYTES_MAX = 1 << 20
-RETRY_FIRST_SECS, RETRY_MAX_SECS = 0.05, 2.0
+RETRY_MAX_SECS = 2.0
 STAGING_SECS = 0.05
-
-
-class Step(Enum):
-    """What is known of a member's copy."""
-
-    UNKNOWN = 1
-    IN_STEP = 2
-    STAGING = 3
-
-
-class Member:
-    """One member as the owner sees it. `sent` is the length it was sent up to in the owner's present generation."""
-
-    def __init__(self, copy_id: str) -> None:
-        self.copy_id = copy_id
-        self.step = Step.UNKNOWN
-        self.sent = 0
-        self.busy = 0
-        self.backoff = RETRY_FIRST_SECS
-        self.down = False
-        self.timer: asyncio.TimerHandle | None = None
 
 
 class ReplicaLeg:
@@ -68,12 +35,11 @@ class ReplicaLeg:
         self._log = log
         self._flights = flights
         self._source = source
-        self._object = bytes.fromhex(log.object_id)
+        self.speech = Speech(log, epoch)
         self._members: dict[str, Member] = {}
         self._acks: dict[str, int] = {}
         self._sets: list[Members] = []
         self._over = False
-        self.incidents: tuple[Incident, ...] = ()
         self.on_broken: Callable[[BaseException], None] | None = None
 
     # Whom the leg ships to, and whose acks count.
@@ -124,22 +90,7 @@ class ReplicaLeg:
                 member.step = Step.UNKNOWN
                 self._advance(member)
                 continue
-            self._say(
-                member,
-                Fold(
-                    self._object,
-                    log.incarnation,
-                    self.epoch,
-                    before.generation,
-                    before.length,
-                    checksum,
-                    log.generation,
-                    log.base.hashes,
-                    log.base.size,
-                    tuple(dirty),
-                    self.incidents,
-                ),
-            )
+            self._say(member, self.speech.fold(before, checksum, dirty))
 
     def stop(self) -> None:
         """The residency is over; what is on its way may still arrive, and is fenced."""
@@ -174,42 +125,14 @@ class ReplicaLeg:
             self._append(member, log.generation, log.length, log.length)
 
     def _append(self, member: Member, generation: Generation, start: int, end: int) -> None:
-        log = self._log
-        frames = log.read(start, end) if end > start else b""
-        message = Append(
-            self._object, log.incarnation, self.epoch, generation, start, log.checksum(start), frames, self.incidents
-        )
-        self._say(member, message)
+        self._say(member, self.speech.append(generation, start, end))
 
     def _relabel(self, member: Member, generation: Generation) -> None:
-        log = self._log
-        message = Relabel(
-            self._object,
-            log.incarnation,
-            self.epoch,
-            generation,
-            log.start,
-            log.checksum(log.start),
-            log.generation,
-            self.incidents,
-        )
-        self._say(member, message)
+        self._say(member, self.speech.relabel(generation))
 
     def _new_base(self, member: Member) -> None:
-        log = self._log
         member.step = Step.STAGING
-        message = NewBase(
-            self._object,
-            log.incarnation,
-            self.epoch,
-            log.generation,
-            log.start,
-            log.checksum(log.start),
-            log.base.hashes,
-            log.base.size,
-            self.incidents,
-        )
-        self._say(member, message)
+        self._say(member, self.speech.new_base())
 
     def _say(self, member: Member, message: Said) -> None:
         address = self._host.nodes.address_of(member.copy_id)

@@ -91,7 +91,7 @@ class Residency:
     def _join_members(self, laid: Laid) -> ReplicaLeg:
         """The other leg, where there are other nodes; it carries first."""
         replicas = ReplicaLeg(self._host, self.epoch, self.log, self.flights, laid.grew_from)
-        replicas.incidents = laid.manifest.incidents
+        replicas.speech.incidents = laid.manifest.incidents
         replicas.on_broken = self.end
         self.flights.carry_by(replicas)
         durable = Members(laid.manifest.members, laid.manifest.quorum)
