@@ -5,7 +5,7 @@ from __future__ import annotations
 from domicile.errors import NoSuchObject, NotServing, OutcomeUnknown, StaleIncarnation
 from domicile.node import manifest as manifests
 from domicile.node import register
-from domicile.node.errors import Ended, NodeError
+from domicile.node.errors import Ended, Fenced, NodeError
 from domicile.node.host import Host
 from domicile.node.manifest import Manifest, Stamp
 from domicile.node.register import Conflict, Tag
@@ -100,7 +100,10 @@ class Deletion:
     def _gone(self, residency: Residency, epoch: Epoch) -> None:
         residency.phase = Phase.ENDING
         self._residents.forget_row(residency.key.id)
-        self._host.alarm_index.note(residency.key, residency.incarnation, None)
+        try:
+            self._host.alarm_index.note(residency.key, residency.incarnation, None)
+        except OSError as error:  # at boot it is offered once more, and is a ghost
+            self._host.log.warning("alarm.index", error=str(error))
         manifest, tag = residency.leg.manifest, residency.leg.tag
         self._host.loop.create_task(residency.close_deleted())
         if isinstance(tag, str):
@@ -123,6 +126,8 @@ class Deletion:
                 return
             except Conflict:
                 stale = True
+            except Fenced:
+                return  # the next life has a manifest of its own
             except NodeError as error:
                 self._host.log.warning("delete.tombstone", object=manifest.object_id, error=str(error))
                 await self._host.clock.sleep(self._host.jitter(0.1 * 2**attempt))

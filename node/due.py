@@ -70,7 +70,7 @@ class DueAlarms:
                 self._reread()
                 return
             await self._fire(due[0])
-        if self._is_due():
+        if self._is_due() and self._residency.serving:  # else they are left to whoever wakes the object next
             self._residency.mailbox.pump_soon()
 
     async def released_row(self) -> tuple[Mirror, AlarmRow | None]:
