@@ -186,6 +186,32 @@ def dev(
 
 
 @app.command()
+def up(
+    application: Annotated[
+        str | None, typer.Option("--app", help="A file or a module; without one there are databases only.")
+    ] = None,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=16, help="How many.")] = 3,
+    data: Annotated[Path, typer.Option("--data", help="Where everything is kept.")] = Path(".domicile-up"),
+    port: Annotated[
+        int | None, typer.Option("--port", min=1, max=65519, help="Of the first node, and so on; 8080, or free ones.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run a whole cluster on this machine: etcd and several nodes."""
+    from domicile.cli import up as command
+
+    command.run(command.Up(application, nodes, data, port), Output(as_json=json))
+
+
+@app.command()
+def cluster(wait: WaitSecs = 10, url: Url = LOCAL, json: Json = False) -> None:
+    """List the nodes of the cluster: addresses, states, copies."""
+    from domicile.cli import cluster as command
+
+    command.show(_node(url, wait), Output(as_json=json))
+
+
+@app.command()
 def node(
     once: Annotated[bool, typer.Option("--once", help="End when the node ends, instead of starting it again.")] = False,
 ) -> None:
