@@ -42,6 +42,11 @@ class DueAlarms:
         self._over = False
         self.earliest: int | None = None
 
+    @property
+    def mirroring(self) -> bool:
+        """Whether the mirror is being written: a caller may wait for it."""
+        return self._mirroring is not None
+
     def start(self) -> None:
         """Read storage's earliest alarm and wait for it; the object is open and stands still."""
         self._reread()

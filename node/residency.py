@@ -109,7 +109,7 @@ class Residency:
 
     async def perform(self, call: Call) -> Ran:
         """Queue the call and give what became of it. Raises Ended (it never had its turn) and DomicileError."""
-        self.last_used = self._host.clock.monotonic()
+        self.called, self.last_used = True, self._host.clock.monotonic()
         entry = Entry.of(call, self.spec.method(call.method), self._host.loop.create_future())
         self.mailbox.put(entry)
         ran: Ran = await entry.future
@@ -192,7 +192,7 @@ class Residency:
     @property
     def quiet(self) -> bool:
         """Nothing waits and nothing runs."""
-        return self.mailbox.idle and not self.flights.awaited and not self.mailbox.waiting
+        return self.mailbox.idle and not (self.flights.awaited or self.mailbox.waiting or self.due.mirroring)
 
     def rest(self) -> None:
         """Nobody has called for a while: give the connection's spare memory back, once."""

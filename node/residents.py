@@ -27,6 +27,7 @@ REMEMBERED_MAX = 200_000
 ENDING_WAIT_SECS = 1.0
 TICK_SECS = 0.1
 IDLE_TICKS = 10
+FRESH_SECS = 1.0
 REST_SECS = 2.0
 
 
@@ -141,6 +142,7 @@ class Residents:
                 residency.tick(now)
         if self._ticks % IDLE_TICKS == 0 and not self.leaving:
             self._look_for_idle(now)
+            self._make_room()
 
     def _look_for_idle(self, now: float) -> None:
         """Objects at rest give their spare memory back; those idle for long go to sleep, once all they wrote landed."""
@@ -160,11 +162,13 @@ class Residents:
         self._sleep_soon(asleep)
 
     def _make_room(self) -> None:
-        """Past `OBJECT_RESIDENTS`, those used longest ago go to sleep."""
-        surplus = len(self._awake) - self._host.config.object_residents
-        if surplus > 0:
-            quiet = (r for r in self._awake.values() if r.serving and r.quiet)
-            self._sleep_soon([r for r, _ in zip(quiet, range(surplus), strict=False)])
+        """Past `OBJECT_RESIDENTS`, those used longest ago go to sleep; not one whose caller is about to come."""
+        limit = self._host.config.object_residents
+        if len(self._awake) > limit:
+            surplus = max(0, sum(residency.serving for residency in self._awake.values()) - limit)
+            fresh = self._host.clock.monotonic() - FRESH_SECS
+            settled = (r for r in self._awake.values() if r.serving and r.quiet and (r.called or r.began < fresh))
+            self._sleep_soon([r for r, _ in zip(settled, range(surplus), strict=False)])
 
     def _sleep_soon(self, residencies: list[Residency]) -> None:
         for residency in residencies:

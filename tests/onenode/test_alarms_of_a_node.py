@@ -304,3 +304,28 @@ def test_the_mirror_failing_is_told(run):
         await home.until(mirrored, "it is mirrored in the background")
 
     run(scenario, Bell)
+
+
+def test_an_object_whose_caller_waits_for_the_mirror_is_not_put_to_sleep(run):
+    """Past `OBJECT_RESIDENTS` room is made by objects nobody waits for: an alarm's answer is not cut off."""
+
+    async def scenario(home):
+        await home.call("Bell", "a", "rings")
+        write = home.store.write
+
+        async def slowly(conditions, mutations, grant=None):
+            if any("/alarm-of/" in getattr(m, "key", "") for m in mutations):
+                await asyncio.sleep(0.4)
+            return await write(conditions, mutations, grant)
+
+        home.store.write = slowly
+        arm = asyncio.create_task(home.call("Bell", "a", "arm", 100))
+        residency = home.residency("Bell", "a")
+        await home.until(lambda: residency.due._mirroring and residency.flights.landed, "it waits for the mirror alone")
+        await home.call("Bell", "b", "rings")
+        await home.call("Bell", "c", "rings")
+        await arm
+        home.store.write = write
+        await home.until(lambda: len(home.node._residents) <= 1, "the surplus sleeps")
+
+    run(scenario, Bell, object_residents=1, object_idle_secs=0.2)
