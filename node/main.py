@@ -103,7 +103,8 @@ async def _run(process: Process) -> None:
     clock, rng = SystemClock(), random.Random(int.from_bytes(os.urandom(16), "big"))
     try:
         blobs = await open_blobs(config, clock, rng)
-        store = open_store(config, clock.monotonic, clock.sleep)
+        # A store that cannot tell what it holds is opened anew, and all that stands on it begins anew with it.
+        store = open_store(config, clock.monotonic, clock.sleep, on_broken=partial(_replace, log))
         await probe(blobs, f"probe/{rng.getrandbits(128):032x}")
     except (UnfitStoreError, PlacementError, BlobError, OSError, ValueError) as error:
         log.error("node.cannot-start", error=str(error))

@@ -65,8 +65,9 @@ class EmbeddedStore:
     """A Store in one SQLite file (":memory:" for tests). One process, one opener.
 
     `monotonic` gives seconds for grants; `vfs` names an apsw VFS; `changes_max` is how much past is kept for watches
-    and scans. A grant that ran out is noticed by the next
-    operation of anyone. Opening blocks for a few milliseconds and raises StoreInUse or StoreUnavailable.
+    and scans. `on_broken` is told, in the store's thread, that nothing will be answered until the file is opened anew.
+    A grant that ran out is noticed by the next operation of anyone. Opening blocks for a few milliseconds and raises
+    StoreInUse or StoreUnavailable.
     """
 
     def __init__(
@@ -77,9 +78,11 @@ class EmbeddedStore:
         vfs: str | None = None,
         inline: bool = False,
         changes_max: int = CHANGES_MAX,
+        on_broken: Callable[[str], None] | None = None,
     ) -> None:
         self._ledger = Ledger(path, monotonic, vfs, changes_max)
         self._log = self._ledger.log
+        self._on_broken = on_broken
         self._closed = False
         self._watchers: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._lock = threading.Lock()
@@ -226,6 +229,8 @@ class EmbeddedStore:
         except PlacementError as error:
             for job in jobs:
                 job.error = error
+            if self._ledger.broken is not None and self._on_broken is not None:
+                self._on_broken(self._ledger.broken)
         if self._log.tip() != tip:
             self._wake_watchers()
 

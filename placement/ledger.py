@@ -181,6 +181,11 @@ class Ledger:
             raise GrantGone(f"the grant {grant} is gone")
         lifetime.deadline = self._monotonic() + lifetime.ttl_secs
 
+    @property
+    def broken(self) -> str | None:
+        """Why nothing is answered any more, until the file is opened anew; None while all is well."""
+        return self._broken
+
     def close(self) -> None:
         """Let go of the file; what was committed stays."""
         self._broken = self._broken or "closed"

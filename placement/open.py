@@ -37,15 +37,20 @@ class PlacementSettings(Protocol):
 
 
 def open_store(
-    settings: PlacementSettings, monotonic: Callable[[], float], sleep: Callable[[float], Awaitable[None]]
+    settings: PlacementSettings,
+    monotonic: Callable[[], float],
+    sleep: Sleep,
+    *,
+    on_broken: Callable[[str], None] | None = None,
 ) -> Store:
-    """Opens the embedded store's file; of etcd nothing is asked yet. `sleep` works on any loop.
+    """Opens the embedded store's file; of etcd nothing is asked yet. `sleep` works on any loop. `on_broken` is told
+    that the embedded store answers nothing any more until its file is opened anew.
 
     Raises ValueError for settings that do not fit together, OSError for a file that cannot be read, StoreUnavailable.
     """
     if settings.placement.startswith(SQLITE):
         path = settings.placement.removeprefix(SQLITE)
-        return EmbeddedStore(path or os.path.join(settings.data, FILE_NAME), monotonic)
+        return EmbeddedStore(path or os.path.join(settings.data, FILE_NAME), monotonic, on_broken=on_broken)
     # Only here, so that a node on the embedded store does not load a driver it has no use for.
     from domicile.placement.etcd import EtcdStore
     from domicile.placement.etcd_link import EtcdConfig
