@@ -63,7 +63,8 @@ class Residency:
         self.incarnation: Incarnation = laid.position.incarnation
         self.engine = engine
         self.phase = Phase.SERVING
-        self.last_used = self.verified = host.clock.monotonic()
+        self.began = self.last_used = self.verified = host.clock.monotonic()
+        self.called = False
         self.over: asyncio.Future[None] = host.loop.create_future()
         self._closing: asyncio.Task[None] | None = None
         self._rested = 0.0

@@ -222,3 +222,19 @@ def test_concurrent_first_calls_wake_once(run):
         assert Worker.log_of_hooks == ["init new", "wake new", "wake new"]
 
     run(scenario, Worker)
+
+
+def test_a_node_full_of_busy_objects_still_takes_new_ones(run):
+    """When all that are awake are busy, one more is woken, served, and sleeps again; it is not sent away before its
+    call has come."""
+
+    async def scenario(home):
+        await home.call("Worker", "busy", "keys")
+        hold = asyncio.create_task(home.call("Worker", "busy", "work", "x", 0.5))
+        await home.until(lambda: home.residency("Worker", "busy").rounds._running, "it is busy")
+        names = [f"o{i}" for i in range(12)]
+        assert await asyncio.gather(*(home.call("Worker", name, "put", name) for name in names)) == names
+        assert await hold == "x"
+        await home.until(lambda: len(home.node._residents) <= 1, "the surplus sleeps")
+
+    run(scenario, Worker, object_residents=1)
