@@ -7,7 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from domicile.errors import CallCycle, ChainTooDeep, DomicileError, NotServing, OutcomeUnknown, StaleIncarnation
+from domicile.errors import (
+    CallCycle,
+    ChainTooDeep,
+    DomicileError,
+    NoSuchObject,
+    NotServing,
+    OutcomeUnknown,
+    StaleIncarnation,
+)
 from domicile.node.errors import Ended, NodeError
 from domicile.node.residency import Residency
 from domicile.node.residents import Residents
@@ -57,12 +65,16 @@ class CallPath:
                 landed = await flights.wait(ran.mark, residency.now() + self._gate_secs)
             except NodeError as error:
                 raise _unlanded(ran, str(error)) from error
+            except NoSuchObject as error:
+                if ran.outside:
+                    raise _unlanded(ran, "gone: the object was deleted") from error
+                raise
             if not landed:
                 raise _unlanded(ran, f"not durable within {self._gate_secs:g} s; it keeps shipping")
         if ran.alarm is not None and not await ran.alarm:
             raise _unlanded(ran, "the alarm it set is not mirrored yet")
-        if not ran.wrote:
-            self._admission().check()
+        if not ran.wrote and self._admission().remaining() <= 0:
+            raise _unlanded(ran, "not this node's to show any more")
 
 
 def refuse_cycles(call: Call) -> None:

@@ -78,7 +78,13 @@ class ObjectContext:
 
     async def _invoke(self, call: Call) -> bytes:
         assert self.call_out is not None
-        return (await self.call_out(call)).body
+        turns = self._tx.turns
+        turns.outside += 1
+        try:
+            return (await self.call_out(call)).body
+        except DomicileError as error:
+            turns.outside -= error.outcome == "not_run"
+            raise
 
 
 def as_failure(error: DomicileError) -> DomicileError:

@@ -133,7 +133,7 @@ class Residency:
             self.end(error)
 
     async def _round(self, entries: list[Entry]) -> None:
-        self._round_began = self.log.mark
+        self._round_began, self._outside_began = self.log.mark, self.engine.tx.turns.outside
         dones = await self.rounds.run(entries)
         self._host.failpoints.hit("call.committed")
         alarm = self._committed(self._round_began)
@@ -158,9 +158,10 @@ class Residency:
             self.flights.committed(self.log.mark, awaited=True)
 
     def _refuse_round(self, entries: list[Entry], ended: Ended) -> None:
-        """A round that did not come to its end: its calls look for the object anew, unless some may have committed."""
+        """A round that did not come to its end: its calls look for the object anew, unless some may have committed, or
+        have called others."""
         self.ship_committed()
-        lasting = self.log.mark != self._round_began
+        lasting = self.log.mark != self._round_began or self.engine.tx.turns.outside != self._outside_began
         refuse_all(entries, OutcomeUnknown("the round the call ran in was cut off") if lasting else ended)
 
     async def _leave_stuck(self, entries: list[Entry], stuck: Stuck) -> None:

@@ -61,19 +61,24 @@ class Entry:
 
 
 class Ran(NamedTuple):
-    """What became of a call: `mark` is the log its answer saw, `alarm` what its answer also waits for."""
+    """What became of a call: `mark` is the log its answer saw, `alarm` what its answer also waits for.
+
+    `outside` as in `transaction.Done`.
+    """
 
     answer: bytes | None
     error: DomicileError | None
     wrote: bool
     mark: int
     alarm: asyncio.Future[bool] | None
+    outside: bool
 
 
 def settle(entry: Entry, done: Done, mark: int, alarm: asyncio.Future[bool] | None) -> None:
     """Tell a caller what became of its call."""
     if not entry.future.done():
-        entry.future.set_result(Ran(done.answer, done.error, done.wrote, mark, alarm if done.wrote else None))
+        waits_for = alarm if done.wrote else None
+        entry.future.set_result(Ran(done.answer, done.error, done.wrote, mark, waits_for, done.outside))
 
 
 def refuse_all(entries: list[Entry], error: DomicileError | Ended) -> None:

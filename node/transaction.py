@@ -7,6 +7,7 @@ transaction have a savepoint each; if the transaction is lost, or cannot be comm
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -59,12 +60,16 @@ class AsyncWork(_Request):
 
 @dataclass(slots=True)
 class Done:
-    """How a call ended: an answer or an error. `wrote`: its transaction committed something that has to be shipped."""
+    """How a call ended: an answer or an error. `wrote`: its transaction committed something that has to be shipped.
+
+    `outside`: it called other objects, which may have run; then its error never says that nothing did.
+    """
 
     answer: bytes | None = None
     error: DomicileError | None = None
     wrote: bool = False
     replayed: bool = False
+    outside: bool = False
 
 
 @dataclass(slots=True)
@@ -230,7 +235,7 @@ class Transactions:
             try:
                 self._commit(prologue)
             except DomicileError as error:
-                done = Done(error=error)
+                done = Done(error=error, outside=done.outside)
         if done.error is not None:
             self._database.rollback()
         done.wrote = self._database.length != before
@@ -268,10 +273,14 @@ class Transactions:
 
     def _recorded(self, work: _Request, answer: bytes | None, error: DomicileError | None) -> Done:
         """Make the Done of a call that ran, and its record if it wrote."""
+        outside = self.turns.reached_outside
         if error is not None:
-            return Done(error=error)
+            if outside and error.outcome == "not_run":
+                error = copy(error)
+                error.outcome = "ran"
+            return Done(error=error, outside=outside)
         assert answer is not None
-        done = Done(answer=answer, wrote=self._sql.wrote)
+        done = Done(answer=answer, wrote=self._sql.wrote, outside=outside)
         if work.idempotency_key is None or not done.wrote:
             return done
         now_ms = self._clock.wall_ms()

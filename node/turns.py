@@ -28,7 +28,8 @@ class Turns:
     """Runs user code, one turn after the other.
 
     `turn` numbers the one that runs (0: none). `sharing` is True while it shares its transaction with other calls,
-    `needs_alone` once it asked not to.
+    `needs_alone` once it asked not to. `outside` counts calls to other objects that may have run: no rollback of this
+    object takes those back.
     """
 
     def __init__(self, database: Database, sql: SqlApi) -> None:
@@ -39,6 +40,7 @@ class Turns:
         self._timed_out = False
         self.turn = 0
         self.sharing = self.needs_alone = False
+        self.outside = self._outside_before = 0
 
     def expire(self, turn: int, inject: Callable[[], object] | None = None) -> bool:
         """Stop `turn`, which is out of time: interrupt its SQL, and `inject` (an exception, a cancellation).
@@ -61,6 +63,11 @@ class Turns:
         if self.sharing:
             self.needs_alone = True
             raise NeedsAlone
+
+    @property
+    def reached_outside(self) -> bool:
+        """Whether the last turn called another object, and that may have run."""
+        return self.outside != self._outside_before
 
     def call(self, run: Callable[[], T], *, read_only: bool) -> tuple[T | None, DomicileError | None]:
         """Run user code in this thread, and give its result or how it failed. Raises NodeError only."""
@@ -130,6 +137,7 @@ class Turns:
             self.turn = self._count
             self._database.expired = False
             self._timed_out = False
+            self._outside_before = self.outside
 
     def _end_turn(self) -> None:
         with self._lock:
