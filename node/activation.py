@@ -27,6 +27,10 @@ from domicile.registry import Registry
 CLAIMS_MAX = 6
 
 
+class Unlaid(NotServing):
+    """The object is there, and its bytes cannot be had."""
+
+
 class Activation:
     """Makes residencies. `registration` gives this node's, None while it is not registered."""
 
@@ -72,9 +76,16 @@ class Activation:
                 raise NotServing(f"the placement store does not answer: {error}") from error
             except (NodeError, OSError) as error:
                 self._host.log.error("activation.failed", object=str(key), id=key.id, error=str(error))
-                raise NotServing(f"the object cannot be laid: {_told(error)}") from error
+                raise Unlaid(f"the object cannot be laid: {_told(error)}") from error
         self._host.telemetry.activation_seconds.observe(self._host.clock.monotonic() - began)
         return residency
+
+    async def claim(self, key: ObjectKey) -> Claimed:
+        """The lease alone, for one that is to go whatever its bytes are. Raises NoSuchObject, NotServing."""
+        try:
+            return await self._claim(key, None, create=False, may_forward=False)
+        except StoreUnavailable as error:
+            raise NotServing(f"the placement store does not answer: {error}") from error
 
     def _files(self, key: ObjectKey) -> Files:
         return Files(os.path.join(self._host.objects_dir, key.id[:2], key.id))
@@ -204,4 +215,4 @@ def _exists(seen: SeenLease | None) -> bool:
     return not isinstance(state, Deleted) and not (isinstance(state, Released) and state.tag is None)
 
 
-__all__ = ["Activation", "DomicileError"]
+__all__ = ["Activation", "DomicileError", "Unlaid"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from domicile.errors import NoSuchObject, NotServing, OutcomeUnknown, StaleIncarnation
 from domicile.node import manifest as manifests
 from domicile.node import register
+from domicile.node.activation import Unlaid
 from domicile.node.errors import Ended, Fenced, NodeError
 from domicile.node.host import Host
 from domicile.node.manifest import Manifest, Stamp
@@ -40,6 +41,10 @@ class Deletion:
                 if (gone := buried(burials(await self._read(key)), idempotency_key)) is not None:
                     return gone
                 raise
+            except Unlaid:  # waking by claim without lay: what cannot be read can still be deleted
+                if (gone := await self._delete_unlaid(key, if_match, idempotency_key)) is not None:
+                    return gone
+                continue
             if (gone := buried(residency.claimed.burials, idempotency_key)) is not None:
                 return gone
             if if_match is not None and if_match != residency.incarnation:
@@ -50,6 +55,35 @@ class Deletion:
             except Ended:
                 continue
         raise NotServing(f"{key} changed its home while it was to be deleted")
+
+    async def _delete_unlaid(
+        self, key: ObjectKey, if_match: Incarnation | None, idempotency_key: str | None
+    ) -> Epoch | None:
+        """Delete by the lease row alone; None when another claim came between."""
+        claimed = await self._residents.claim(key)
+        if if_match is not None and if_match != claimed.incarnation:
+            raise StaleIncarnation(f"the object is in incarnation {claimed.incarnation}")
+        try:
+            outcome = await self._host.leases.delete(claimed, await self._host.mirror.read(key.id), idempotency_key)
+        except StoreUnavailable as error:
+            if not error.maybe:
+                raise NotServing(f"the placement store does not answer: {error}") from error
+            raise OutcomeUnknown("the placement store gave no answer to the deletion") from error
+        if not isinstance(outcome, Gone):
+            return None
+        self._residents.forget_row(key.id)
+        self._host.alarm_index.note(key, claimed.incarnation, None)
+        self._host.loop.create_task(self._bury_unread(key, outcome.epoch))
+        return outcome.epoch
+
+    async def _bury_unread(self, key: ObjectKey, epoch: Epoch) -> None:
+        try:
+            manifest, tag = await register.read(self._host, key.id)
+        except NodeError as error:
+            self._host.log.warning("delete.tombstone", object=key.id, error=str(error))
+            return
+        if manifest is not None and manifest.incarnation < epoch:
+            await self._bury(manifest, tag, epoch)
 
     async def _read(self, key: ObjectKey) -> SeenLease | None:
         try:

@@ -18,7 +18,7 @@ from domicile.node.lease_watch import LeaseWatch
 from domicile.node.releases import Releases
 from domicile.node.residency import Phase, Residency
 from domicile.node.sleepers import Sleepers
-from domicile.placement.claims import SeenLease, ended_row
+from domicile.placement.claims import Claimed, SeenLease, ended_row
 from domicile.placement.followed import Seen
 from domicile.placement.leases import Release
 from domicile.placement.records import ObjectKey
@@ -74,6 +74,10 @@ class Residents:
             except NoSuchObject:
                 if not (joined and create):
                     raise
+
+    async def claim(self, key: ObjectKey) -> Claimed:
+        """The lease of an object that cannot be woken. Raises NoSuchObject, NotServing."""
+        return await self._activation.claim(key)
 
     def _wake(self, key: ObjectKey, create: bool, may_forward: bool) -> asyncio.Task[Residency]:
         """The activation under way, or a new one. It goes on when its caller goes away: others may wait for it."""

@@ -224,3 +224,38 @@ def test_a_new_life_that_never_landed_does_not_bring_the_old_one_back(run):
         assert await home.call("Box", "a", "count") == 0
 
     run(scenario, Box, object_ack_gate_ms=300)
+
+
+@pytest.mark.parametrize("trouble", ["a chunk is gone", "the store is away"])
+def test_what_cannot_be_laid_can_be_deleted(run, trouble):
+    """An object whose bytes are lost, or cannot be reached, is deleted by its lease alone; its name starts anew."""
+
+    async def scenario(home):
+        key = home.key("Box", "a")
+        for at in range(0, 24, 8):
+            await home.call("Box", "a", "fill", at, 8, MIB // 2)
+        await leg(home, "a")
+        await home.crash()
+        home.wipe()
+        if trouble == "a chunk is gone":
+            for chunk in [key for key in home.bucket.puts if "-" not in key and not key.endswith("manifest")]:
+                await home.bucket.delete(chunk)
+        home.bucket.down = trouble == "the store is away"
+        await home.start()
+        with pytest.raises(NotServing):
+            await home.call("Box", "a", "count")
+        with pytest.raises(StaleIncarnation):
+            await home.node.delete(key, (9, 9), None)
+        epoch = await home.node.delete(key, None, "d")
+        assert await home.node.delete(key, None, "d") == epoch
+        home.bucket.down = False
+        with pytest.raises(NoSuchObject):
+            await home.node.delete(key, None, "other")
+        with pytest.raises(NoSuchObject):
+            await home.node.describe(key)
+        assert await home.call("Box", "a", "put", 1, "new") == 1
+        await home.restart(crash=True, cold=True)
+        assert await home.call("Box", "a", "count") == 1
+        assert (await home.node.describe(key))["incarnation"] == str(epoch)
+
+    run(scenario, Box)
