@@ -8,6 +8,7 @@ from domicile.errors import NoSuchObject, NotServing
 from domicile.node import register
 from domicile.node.errors import NodeError
 from domicile.node.host import Host
+from domicile.node.quorum import NOTHING
 from domicile.node.residency import Residency
 from domicile.placement.claims import SeenLease
 from domicile.placement.records import Deleted, Held, ObjectKey, Released
@@ -21,9 +22,9 @@ async def describe(host: Host, node_id: str, key: ObjectKey, residency: Residenc
         mirror = await host.mirror.read(key.id)
     except StoreUnavailable as error:
         raise NotServing(f"the placement store does not answer: {error}") from error
-    about: dict[str, Any] = {"id": key.id, "region": host.config.region, "replicas": [], "alarm_due": mirror.due_ms}
+    about: dict[str, Any] = {"id": key.id, "region": host.config.region, "alarm_due": mirror.due_ms}
     if residency is not None:
-        return about | _awake(residency, node_id)
+        return about | _awake(residency, node_id) | {"replicas": _replicas(host, residency)}
     if (
         row is None
         or isinstance(row.row.state, Deleted)
@@ -62,4 +63,23 @@ async def _asleep(host: Host, key: ObjectKey, row: SeenLease) -> dict[str, Any]:
         "watermark": manifest.length if manifest else 0,
         "store_length": manifest.length if manifest else 0,
         "resident": False,
+        "replicas": [_replica(host, copy) for copy in (manifest.members if manifest else ())],
     }
+
+
+def _replicas(host: Host, residency: Residency) -> list[dict[str, Any]]:
+    """The members, and how far each is known to be behind."""
+    log, leg = residency.log, residency.replicas
+    held = leg.held() if leg is not None else {}
+    shown = []
+    for copy, mark in held.items():
+        length = mark - log.mark_at(0)
+        lag = log.mark - mark if mark > NOTHING else None
+        shown.append(_replica(host, copy, length if length >= 0 else None, lag))
+    return shown
+
+
+def _replica(host: Host, copy_id: str, length: int | None = None, lag: int | None = None) -> dict[str, Any]:
+    """`length`: acked in the present generation. `lag`: what it has yet to ack, in bytes. None: nothing is known."""
+    row = host.nodes.with_copy(copy_id)
+    return {"copy_id": copy_id, "node": row.node_id if row is not None else None, "length": length, "lag": lag}
