@@ -34,7 +34,7 @@ def clean_environ(**more: str) -> dict[str, str]:
     return {**kept, "COLUMNS": "200", "NO_COLOR": "1", **more}
 
 
-APART = ("check", "dev", "node")  # they load an app or replace the process
+APART = ("check", "dev", "node", "up")  # they load an app or replace the process
 
 
 @pytest.fixture
