@@ -6,10 +6,41 @@ opened or closed here while its connection lives: closing any descriptor of the 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
+
+SYNCED_ONE_BY_ONE_MAX = 8
+BUFFERS_MAX = 1024
+
+
+class OpenFile(Protocol):
+    """A file held open for reading: what it reads stays, whatever becomes of the name."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to `length` bytes."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class JournalFile(Protocol):
+    """One file of a fixed size, all of its blocks there already. Raises OSError."""
+
+    def read(self, offset: int, length: int) -> bytes: ...
+
+    def write(self, offset: int, buffers: Sequence[bytes | memoryview], *, sync: bool) -> None:
+        """All buffers, one behind the other; with `sync` these bytes, and no others, are durable on return."""
+        ...
+
+    def sync(self) -> None:
+        """All that was written."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class Disk(Protocol):
@@ -43,6 +74,10 @@ class Disk(Protocol):
         """Write beside and rename: the old or the new content, never a mixture."""
         ...
 
+    def rename(self, old: str, new: str) -> None:
+        """Atomic; over whatever is at `new`."""
+        ...
+
     def truncate(self, path: str, length: int, *, sync: bool) -> None: ...
 
     def remove(self, path: str) -> None:
@@ -61,6 +96,18 @@ class Disk(Protocol):
 
     def sync(self, path: str) -> None:
         """A file, or a directory's entries."""
+        ...
+
+    def sync_many(self, paths: Sequence[str]) -> None:
+        """Files and directories of one file system, in one pass; those that are not there are left out."""
+        ...
+
+    def open_file(self, path: str) -> OpenFile:
+        """For reading. Of the base of an open database: closed only after the database is."""
+        ...
+
+    def open_journal(self, path: str, size: int) -> JournalFile:
+        """`size` bytes, written full of zeros and synced where there was no file of that size."""
         ...
 
 
@@ -111,6 +158,9 @@ class SystemDisk:
         if sync:
             self.sync(os.path.dirname(path))
 
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
     def truncate(self, path: str, length: int, *, sync: bool) -> None:
         with open(path, "r+b") as file:
             file.truncate(length)
@@ -138,3 +188,69 @@ class SystemDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def sync_many(self, paths: Sequence[str]) -> None:
+        present = [path for path in paths if os.path.exists(path)]
+        if len(present) <= SYNCED_ONE_BY_ONE_MAX:
+            for path in present:
+                self.sync(path)
+            return
+        fd = os.open(present[0], os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if _LIBC.syncfs(fd) != 0:
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code), present[0])
+        finally:
+            os.close(fd)
+
+    def open_file(self, path: str) -> OpenFile:
+        return _SystemFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def open_journal(self, path: str, size: int) -> JournalFile:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.fstat(fd).st_size != size:
+                _fill_with_zeros(fd, size)
+                self.sync(os.path.dirname(path))
+        except OSError:
+            os.close(fd)
+            raise
+        return _SystemJournal(fd)
+
+
+class _SystemFile:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read(self, offset: int, length: int) -> bytes:
+        return os.pread(self._fd, length, offset)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class _SystemJournal(_SystemFile):
+    def write(self, offset: int, buffers: Sequence[bytes | memoryview], *, sync: bool) -> None:
+        if len(buffers) > BUFFERS_MAX:
+            buffers = [b"".join(buffers)]
+        length = sum(map(len, buffers))
+        written = os.pwritev(self._fd, buffers, offset, os.RWF_DSYNC if sync else 0)
+        if written < length:  # a signal, or a disk that fills
+            rest = memoryview(b"".join(buffers))
+            while written < length:
+                written += os.pwritev(self._fd, [rest[written:]], offset + written, os.RWF_DSYNC if sync else 0)
+
+
+def _fill_with_zeros(fd: int, size: int) -> None:
+    """Written, not reserved: a write into reserved blocks has to change the file system's metadata."""
+    os.ftruncate(fd, 0)
+    zeros, at = bytes(1 << 20), 0
+    while at < size:
+        at += os.pwrite(fd, zeros[: size - at], at)
+    os.fsync(fd)
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)

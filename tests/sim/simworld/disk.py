@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from simworld.process import dead
@@ -241,6 +241,24 @@ class SimDisk:
         else:
             self.sync_inode(self._closing(path))
 
+    def sync_many(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            if path in self._names:
+                self.sync(path)
+
+    def open_file(self, path: str) -> SimReading:
+        handle = SimReading(self, self._file(path))
+        self.opened(handle)
+        return handle
+
+    def open_journal(self, path: str, size: int) -> SimJournal:
+        if not dead() and self.size(path) != size:
+            self.write(path, bytes(size), sync=True)
+            self.sync(os.path.dirname(path))
+        handle = SimJournal(self, self._file(path))
+        self.opened(handle)
+        return handle
+
     # what the VFS uses
 
     def find(self, path: str) -> Inode | None:
@@ -382,6 +400,41 @@ class Opened:
         self.inode = inode
         self.ghost = False
         self.level = 0
+
+
+class SimReading(Opened):
+    """A file held open for reading."""
+
+    __slots__ = ("_disk",)
+
+    def __init__(self, disk: SimDisk, inode: Inode) -> None:
+        super().__init__(inode)
+        self._disk = disk
+
+    def read(self, offset: int, length: int) -> bytes:
+        return bytes(self.inode.data[offset : offset + length])
+
+    def close(self) -> None:
+        self._disk.closed(self)
+
+
+class SimJournal(SimReading):
+    """The journal's file: its blocks are there already, so it never fills the disk."""
+
+    __slots__ = ()
+
+    def write(self, offset: int, buffers: Sequence[bytes | memoryview], *, sync: bool) -> None:
+        data = b"".join(buffers)
+        assert offset + len(data) <= len(self.inode.data), "a journal keeps its size"
+        if not self.ghost:
+            self._disk.grow(0)
+        self.inode.write(data, offset)
+        if sync and not self.ghost:
+            self._disk.sync_inode(self.inode)
+
+    def sync(self) -> None:
+        if not self.ghost:
+            self._disk.sync_inode(self.inode)
 
 
 def _apply(names: dict[str, Inode], change: _Change) -> None:

@@ -1,0 +1,62 @@
+"""What a replica is after a crash: its files, and the journal's records above the low mark over them (section 7).
+
+The states come first, then the files. A record that made a copy anew, or took it away, was written after its files were
+synced: nothing before it is done again, since those files may have left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from domicile.node.copies import Copy, CopyFiles
+from domicile.node.journal import Journal
+from domicile.node.journal_record import Based, Extended, Folded, Record
+from domicile.node.replica_fold import patch
+from domicile.node.replica_handover import hand_over
+
+Effects = dict[bytes, list[Callable[[], None]]]
+
+
+def recover(files: CopyFiles, journal: Journal) -> dict[bytes, Copy]:
+    """The copies that have records above the low mark. Raises OSError (a full disk: later again), Corrupt."""
+    copies: dict[bytes, Copy] = {}
+    effects: Effects = {}
+    for record in journal.replay():
+        copy = copies.get(record.object_id)
+        if copy is None:
+            copy = copies[record.object_id] = Copy(files, record.object_id, files.load(record.object_id))
+            effects[record.object_id] = _left_undone(files, copy)
+        if record.place.sequence > copy.applied:
+            _follow(files, copy, record, effects[record.object_id])
+    for object_id, copy in copies.items():
+        for effect in effects[object_id]:
+            effect()
+        if copy.state is not None and copy.state.handover is not None:
+            hand_over(files, object_id, copy.state.handover)
+        if copy.state is not None and copy.state.unfolded is not None:
+            copy.folded()
+    return copies
+
+
+def _left_undone(files: CopyFiles, copy: Copy) -> list[Callable[[], None]]:
+    state = copy.state
+    if state is None or state.held is None or state.unfolded is None:
+        return []
+    return [partial(patch, files, copy.object_id, state.held.base, state.unfolded)]
+
+
+def _follow(files: CopyFiles, copy: Copy, record: Record, effects: list[Callable[[], None]]) -> None:
+    """The state behind the record, and what that means for the files."""
+    change, before = record.change, copy.state
+    copy.adopt(change, record.place.sequence)
+    held = copy.state.held if copy.state is not None else None
+    if held is None or copy.state is None or isinstance(change, Based):
+        effects.clear()
+    elif copy.state == before:
+        return
+    elif isinstance(change, Extended) and change.frames:
+        effects.append(partial(files.write_log, copy.object_id, held.log, change.offset, change.frames))
+    elif isinstance(change, Folded):
+        assert copy.state.unfolded is not None
+        effects.append(partial(patch, files, copy.object_id, held.base, copy.state.unfolded))
