@@ -14,6 +14,7 @@ from domicile.errors import (
     NoSuchObject,
     NotServing,
     OutcomeUnknown,
+    Overloaded,
     StaleIncarnation,
 )
 from domicile.node.errors import Ended, NodeError
@@ -46,6 +47,8 @@ class CallPath:
             residency = await self._residents.enter(call.key, may_forward=may_forward)
             if call.if_match is not None and call.if_match != residency.incarnation:
                 raise StaleIncarnation(f"the object is in incarnation {residency.incarnation}")
+            if residency.flights.choked:
+                raise Overloaded(f"{residency.flights.behind} bytes of the object's writes are not durable yet")
             try:
                 ran = await residency.perform(call)
             except Ended:

@@ -68,6 +68,9 @@ class DueAlarms:
 
     async def pump(self) -> None:
         """A turn between calls: due alarms, one after the other, for at most 50 ms."""
+        if self._residency.flights.choked:
+            self._ring_in(RETRY_SECS)
+            return
         until = self._host.clock.monotonic() + PUMP_SECS
         while self._is_due() and self._host.clock.monotonic() < until and self._residency.serving:
             due = alarm_table.due_now(self._residency.engine.db, self._host.clock.wall_ms(), 1)
@@ -134,16 +137,18 @@ class DueAlarms:
         self._arm()
 
     def _arm(self) -> None:
+        wait = 0.0 if self.earliest is None else (self.earliest - self._host.clock.wall_ms()) / 1000
+        if self.earliest is not None and wait <= 0 and not self._over:
+            self._residency.mailbox.pump_soon()
+        self._ring_in(wait)
+
+    def _ring_in(self, secs: float) -> None:
+        """Look again in so many seconds; not at all for 0."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.earliest is None or self._over:
-            return
-        wait = (self.earliest - self._host.clock.wall_ms()) / 1000
-        if wait <= 0:
-            self._residency.mailbox.pump_soon()
-        else:
-            self._timer = self._host.loop.call_later(min(wait, TIMER_SECS_MAX), self._arm)
+        if secs > 0 and not self._over:
+            self._timer = self._host.loop.call_later(min(secs, TIMER_SECS_MAX), self._arm)
 
     def _is_due(self) -> bool:
         return not self._over and self.earliest is not None and self.earliest <= self._host.clock.wall_ms()

@@ -38,8 +38,9 @@ class Ticket(NamedTuple):
 class Flights:
     """The tickets of one residency. `land` is called by the legs, everything else by the call path."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, behind_max: int) -> None:
         self._loop = loop
+        self._behind_max = behind_max
         self._tickets: deque[Ticket] = deque()
         self._sinks: list[Sink] = []
         self._broken: Exception | None = None
@@ -63,6 +64,11 @@ class Flights:
     def behind(self) -> int:
         """Bytes committed and not landed."""
         return self.mark - max(self.landed, 0)
+
+    @property
+    def choked(self) -> bool:
+        """Too much has not landed: nothing that looks at the object now could leave, so it may as well not run."""
+        return self.behind > self._behind_max
 
     def committed(self, mark: int, *, awaited: bool) -> None:
         """The log has grown to `mark`."""

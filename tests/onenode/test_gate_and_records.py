@@ -8,7 +8,15 @@ import pytest
 
 import domicile
 from domicile import Object
-from domicile.errors import CallTimeout, KeyReused, MethodFailed, NotServing, OutcomeUnknown, StaleIncarnation
+from domicile.errors import (
+    CallTimeout,
+    KeyReused,
+    MethodFailed,
+    NotServing,
+    OutcomeUnknown,
+    Overloaded,
+    StaleIncarnation,
+)
 from domicile.placement.records import FIRST_INCARNATION
 
 
@@ -210,3 +218,56 @@ def test_calls_that_wait_for_a_deleted_object_learn_it(run):
         assert await home.call("Ledger", "a", "look") == sum(isinstance(outcome, int) for outcome in outcomes)
 
     run(scenario, Ledger, object_call_secs=0.4)
+
+
+def test_an_outage_of_the_store_does_not_fill_the_disk(run):
+    """What waits for the store is bounded: beyond that calls are refused, retryable and not run, alarms wait, and all
+    goes on when the store is back (field cases 6 and 24)."""
+
+    class Writer(Object):
+        def init(self):
+            self.sql.exec("CREATE TABLE t (id INTEGER PRIMARY KEY, b BLOB)")
+
+        def put(self, i: int) -> int:
+            self.sql.exec("INSERT OR REPLACE INTO t VALUES (?, randomblob(100000))", i % 4)
+            return i
+
+        def beat(self) -> None:
+            self.set_alarm(0.01)
+
+        def on_alarm(self) -> None:
+            self.put(0)
+            self.set_alarm(0.01)
+
+        def still(self) -> bool:
+            return self.clear_alarm()
+
+    async def scenario(home):
+        await home.call("Writer", "a", "put", 0)
+        await home.call("Writer", "beats", "beat")
+        home.bucket.down = True
+        outcomes = [
+            outcome
+            for _ in range(12)
+            for outcome in await asyncio.gather(
+                *(home.call("Writer", "a", "put", i) for i in range(10)), return_exceptions=True
+            )
+        ]
+        refused = [outcome for outcome in outcomes if isinstance(outcome, Overloaded)]
+        assert len(refused) > 60
+        assert all(outcome.outcome == "not_run" and outcome.retryable for outcome in refused)
+        assert {type(outcome) for outcome in outcomes} == {Overloaded, OutcomeUnknown}
+        residency = home.residency("Writer", "beats")
+        await home.until(lambda: residency.flights.choked, "its handlers wait too")
+        for name in ("a", "beats"):
+            assert home.residency("Writer", name).log.length < 4 << 20
+        mark = residency.log.mark
+        await asyncio.sleep(0.3)
+        assert residency.log.mark == mark
+        home.bucket.down = False
+        await home.landed("Writer", "a")
+        assert await home.call("Writer", "a", "put", 1) == 1
+        await home.until(lambda: residency.log.mark > mark, "the handlers go on")
+        assert await home.call("Writer", "beats", "still")
+
+    run(scenario, Writer, object_ack_gate_ms=100, object_db_max_mb=1)
