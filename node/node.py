@@ -212,6 +212,11 @@ class Node(NodeFront):
     # Parts.
 
     @property
+    def leases(self) -> Leases:
+        """The region's lease rows."""
+        return self._host.leases
+
+    @property
     def _timing(self) -> Timing:
         config = self._seams.config
         return Timing(
