@@ -95,7 +95,10 @@ class Deletion:
         """The object stands still."""
         if residency.leg.manifest.seq == 0 and not residency.log.length:
             raise NoSuchObject(f"there is no object {residency.key}")
-        mirror, _ = await residency.due.released_row()
+        try:
+            mirror, _ = await residency.due.released_row()
+        except StoreUnavailable as error:
+            raise NotServing(f"the placement store does not answer: {error}") from error
         sent = False
         for _ in range(TRIES_MAX):
             outcome: Gone | Overtaken | None

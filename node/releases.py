@@ -31,7 +31,12 @@ class Releases:
         released = await residency.release()
         if released is None:
             return
-        mirror, alarm = await residency.due.released_row()
+        try:
+            mirror, alarm = await residency.due.released_row()
+        except StoreUnavailable as error:
+            self._host.log.warning("release.unsent", objects=1, error=str(error))
+            residency.sent()
+            return
         release = Release(residency.claimed, released, mirror, alarm if released.tag else None)
         self._waiting.append((release, residency))
         if self._writer is None:
