@@ -269,7 +269,10 @@ class Residency:
         self.mailbox.close(gone)
         self._forget(gone)
         await self._close_out()
-        await self._host.workers.run(lambda: self._host.disk.remove_dir(self.engine.files.directory))
+        try:
+            await self._host.workers.run(lambda: self._host.disk.remove_dir(self.engine.files.directory))
+        except OSError as error:  # what stays there is void by its incarnation
+            self._host.log.warning("delete.files", object=str(self.key), error=str(error))
         self.sent()
 
     def end(self, error: BaseException) -> None:
