@@ -71,8 +71,7 @@ class Deletion:
             raise OutcomeUnknown("the placement store gave no answer to the deletion") from error
         if not isinstance(outcome, Gone):
             return None
-        self._residents.forget_row(key.id)
-        self._host.alarm_index.note(key, claimed.incarnation, None)
+        self._forget(key, claimed.incarnation)
         self._host.loop.create_task(self._bury_unread(key, outcome.epoch))
         return outcome.epoch
 
@@ -135,16 +134,21 @@ class Deletion:
         return None if row is None else _deleted_by(row, residency, idempotency_key)
 
     def _gone(self, residency: Residency, epoch: Epoch) -> None:
-        residency.phase = Phase.ENDING
-        self._residents.forget_row(residency.key.id)
-        try:
-            self._host.alarm_index.note(residency.key, residency.incarnation, None)
-        except OSError as error:  # at boot it is offered once more, and is a ghost
-            self._host.log.warning("alarm.index", error=str(error))
         manifest, tag = residency.leg.manifest, residency.leg.tag
-        self._host.loop.create_task(residency.close_deleted())
+        if residency.phase is not Phase.OVER:  # else its files may be a later life's by now
+            residency.phase = Phase.ENDING
+            self._forget(residency.key, residency.incarnation)
+            self._host.loop.create_task(residency.close_deleted())
         if isinstance(tag, str):
             self._host.loop.create_task(self._bury(manifest, tag, epoch))
+
+    def _forget(self, key: ObjectKey, incarnation: Incarnation) -> None:
+        """What this node remembers of the object is of its last life."""
+        self._residents.forget_row(key.id)
+        try:
+            self._host.alarm_index.note(key, incarnation, None)
+        except OSError as error:  # at boot it is offered once more, and is a ghost
+            self._host.log.warning("alarm.index", error=str(error))
 
     async def _bury(self, manifest: Manifest, tag: Tag, epoch: Epoch) -> None:
         """The tombstone manifest. If it never lands, the next life's claim voids the old manifest by incarnation."""

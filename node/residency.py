@@ -265,6 +265,8 @@ class Residency:
 
     async def close_deleted(self) -> None:
         """The deletion is committed: waiting calls learn it, the files go."""
+        if self.phase is Phase.OVER:
+            return
         gone = NoSuchObject(f"{self.key} was deleted")
         self.mailbox.close(gone)
         self._forget(gone)

@@ -148,6 +148,12 @@ class Running:
         """Stop the Python code of the turn."""
         return self.job.inject(CallInterrupted) if self.job is not None else self.task and self.task.cancel()
 
+    def task_ended(self, task: asyncio.Task[Done]) -> None:
+        """How it failed is told to whoever waits; once the residency is over nobody does."""
+        if not task.cancelled():
+            task.exception()
+        self.end()
+
     def end(self) -> None:
         """Whoever waits for the round need not any more."""
         if not self.over.done():
@@ -249,7 +255,7 @@ class Rounds:
 
     async def _await_alone(self, running: Running, work: AsyncWork, prologue: Callable[[], None] | None) -> Done:
         task = running.task = self._host.loop.create_task(self._tx.run_alone(work, prologue))
-        task.add_done_callback(lambda _: running.end())
+        task.add_done_callback(running.task_ended)
         await running.over
         if not task.done():
             raise Stuck("a method does not return")
