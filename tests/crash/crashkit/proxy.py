@@ -39,6 +39,10 @@ class Proxy:
         self._listener = listener
         self._start(self._accept, listener)
 
+    @property
+    def is_down(self) -> bool:
+        return self._listener is None
+
     def down(self) -> None:
         """Refuse whoever comes, and cut whoever is there."""
         listener, self._listener = self._listener, None
@@ -89,14 +93,18 @@ class Proxy:
     def _pump(self, source: socket.socket, sink: socket.socket, asking: bool, done: threading.Semaphore) -> None:
         with suppress(OSError):
             while piece := source.recv(PIECE):
-                if asking and self.delay_secs:
-                    self._closing.wait(self.delay_secs)
+                self._hold(asking)
                 if not asking and self._cuts():
                     break
                 sink.sendall(piece)
         for end in (source, sink):
             _hang_up(end)
         done.release()
+
+    def _hold(self, asking: bool) -> None:
+        """Before a piece goes on."""
+        if asking and self.delay_secs:
+            self._closing.wait(self.delay_secs)
 
     def _cuts(self) -> bool:
         with self._lock:

@@ -1,0 +1,70 @@
+"""The crash drills' clients with several nodes to choose from."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+from crashkit.clients import Answered, Client, Line, Load, LostError, NotReachedError, Wish
+from simworld.history import History, Operation
+
+
+class RovingClient(Client):
+    """Asks one node, and the next one when that is not there or gave no answer. `roam`: another one each time."""
+
+    def __init__(
+        self, name: str, ports: list[int], history: History, first: int = 0, patience_secs: float = 60.0
+    ) -> None:
+        super().__init__(name, ports[first], history, patience_secs)
+        self._lines = [Line(port) for port in ports]
+        self._at = first
+        self.line = self._lines[first]
+        self.roam = False
+        self._rng = random.Random(name)
+
+    def at(self, node: int) -> RovingClient:
+        """Ask this node from now on."""
+        self._at = node
+        self.line = self._lines[node]
+        return self
+
+    def close(self) -> None:
+        for line in self._lines:
+            line.close()
+
+    def _send(self, wish: Wish, key: str | None) -> Answered:
+        if self.roam:
+            self.at(self._rng.randrange(len(self._lines)))
+        try:
+            answer = super()._send(wish, key)
+        except (NotReachedError, LostError):
+            self.at((self._at + 1) % len(self._lines))
+            raise
+        if answer.status == 503:
+            self.at((self._at + 1) % len(self._lines))
+        return answer
+
+
+class RovingLoad(Load):
+    """The crash drills' load, through all nodes."""
+
+    def __init__(
+        self, ports: list[int], history: History, *, clients: int = 4, seed: int = 1, think_secs: float = 0.02
+    ) -> None:
+        super().__init__(ports[0], history, clients=0, seed=seed, think_secs=think_secs)
+        self.clients = [RovingClient(f"c{n}", ports, history, n % len(ports)) for n in range(clients)]
+        for client in self.clients:
+            client.roam = True
+        self._threads = [
+            threading.Thread(target=self._run, args=(client, random.Random(f"{seed}-{client.name}")))
+            for client in self.clients
+        ]
+
+    def finish(self, secs: float = 180.0) -> None:
+        super().finish(secs)
+        for client in self.clients:
+            client.close()
+
+
+def count(operations: list[Operation], outcome: str) -> int:
+    return sum(operation.outcome == outcome for operation in operations)

@@ -1,0 +1,109 @@
+"""Three nodes are one service: calls through any of them, reads that are never stale, told to stop without a doubt."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+
+from clusterkit.clients import RovingLoad
+from clusterkit.cluster import Cluster
+from crashkit.clients import progress
+from crashkit.process import until
+
+Start = Callable[..., Cluster]
+ROUNDS = 60
+RESIDENTS = 60
+
+
+def test_calls_through_any_node_count_right(start: Start) -> None:
+    """A mixed load through all nodes: one order explains every answer, and the bucket holds it in the end."""
+    cluster = start()
+    load = RovingLoad([node.port for node in cluster.nodes], cluster.history, clients=5).start()
+    progress(cluster.history, 600, until)
+    load.finish()
+    assert {shown.epoch for op in cluster.history.operations if (shown := op.shown) is not None}
+    cluster.check()
+
+
+def test_a_read_anywhere_shows_what_was_answered_before(start: Start) -> None:
+    """Field case 38: what the home answered is in every read that begins afterwards, at any node, replicas too."""
+    cluster = start()
+    writer = cluster.client("writer")
+    writer.append("x")
+    home = cluster.home("x")
+    writer.at(cluster.nodes.index(home))
+    readers = [cluster.client(f"r{n}", cluster.nodes.index(node)) for n, node in enumerate(cluster.others(home))]
+    for _ in range(ROUNDS):
+        assert writer.append("x").outcome == "answered"
+        at_once = [threading.Thread(target=reader.read, args=("x",)) for reader in readers]
+        for thread in at_once:
+            thread.start()
+        for thread in at_once:
+            thread.join()
+    shown = [op.shown for op in cluster.history.operations if op.op == "read" and op.shown is not None]
+    assert len(shown) == len(readers) * ROUNDS
+    assert "replica" in {one.served_by for one in shown}
+    for client in (writer, *readers):
+        client.close()
+    cluster.check()
+
+
+def test_a_node_told_to_stop_leaves_nobody_in_doubt(start: Start) -> None:
+    """SIGTERM of a node with many residents under load, none sent twice: whatever ran was answered, the rest refused;
+    every object answers elsewhere."""
+    cluster = start()
+    names = [f"many-{n}" for n in range(RESIDENTS)]
+    fill = [cluster.client(f"f{n}", n % 3) for n in range(6)]
+    _each(fill, lambda client, n: [client.append(name) for name in names[n::6]])
+    leaver = cluster.home(names[0])
+    stay = [n for n, node in enumerate(cluster.nodes) if node is not leaver]
+    over = threading.Event()
+    clients = [cluster.client(f"c{n}", stay[n % 2], patience_secs=0) for n in range(8)]
+
+    def hammer(n: int) -> None:
+        at = n
+        while not over.is_set():
+            clients[n].at(stay[n % 2]).append(names[at % RESIDENTS], keyed=False)
+            at += 8
+
+    threads = [threading.Thread(target=hammer, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    progress(cluster.history, 100, until)
+    leaver.signal(signal.SIGTERM)
+    assert leaver.wait_dead() == 0
+    progress(cluster.history, 200, until)
+    over.set()
+    for thread in threads:
+        thread.join()
+    assert [op.attempts[-1] for op in cluster.history.operations if op.outcome == "unknown"] == []
+    rest = cluster.client("rest", stay[0])
+    assert all(rest.read(name).outcome == "answered" for name in names)
+    for client in (*fill, *clients, rest):
+        client.close()
+    cluster.check()
+
+
+def test_every_node_restarted_in_turn(start: Start) -> None:
+    """A rolling restart under load: every call is answered, by one node or another, and nothing is lost."""
+    cluster = start()
+    load = RovingLoad([node.port for node in cluster.nodes], cluster.history, clients=4).start()
+    for node in cluster.nodes:
+        load.era += 1
+        progress(cluster.history, 60, until)
+        assert node.stop() == 0
+        progress(cluster.history, 60, until)
+        node.up()
+        cluster.settle()
+    progress(cluster.history, 60, until)
+    load.finish()
+    cluster.check()
+
+
+def _each(clients: list, work: Callable[..., object]) -> None:  # type: ignore[type-arg]
+    threads = [threading.Thread(target=work, args=(client, n)) for n, client in enumerate(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
