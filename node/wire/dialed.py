@@ -41,6 +41,7 @@ class Dialed(Stream):
         self._numbers = itertools.count(1)
         self._pending: dict[int, Pending] = {}
         self._in_flight = 0
+        self._queued = limits.queued if lane == "append" else limits.held_max
         self.versions: Versions = {}
         self.speaker: Speaker | None = None
         self.on_open: Callable[[Dialed], None] = lambda _: None
@@ -48,9 +49,6 @@ class Dialed(Stream):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if self.ended is not None:
-            transport.close()  # given up while it was being dialled
-            return
         self._take = self._welcomed
         self._write(frame(self._dialing.hello))
 
@@ -63,7 +61,7 @@ class Dialed(Stream):
         number, size = next(self._numbers), weight(question)
         if self.ended is not None:
             _fail(future, PeerGone(self.ended, sent=False))
-        elif self._outbox and self._outbox.bytes + size > self._limits.queued:
+        elif self._outbox and self._outbox.bytes + size > self._queued:
             _fail(future, PeerBusy(f"{self._outbox.bytes} bytes wait for this peer already"))
         elif self.speaker is not None and copy_id not in ("", self.speaker.copy_id):
             _fail(future, _another(self.speaker, copy_id))

@@ -12,11 +12,12 @@ class Limits:
     window: int = 4 << 20
     """Said to one peer and not answered yet. More waits here."""
     queued: int = 16 << 20
-    """Waiting to be sent on one connection. More is refused with PeerBusy."""
+    """Waiting to be said to one peer behind the window. More is refused with PeerBusy."""
     message_max: int = 64 << 20
     """One message; it travels in pieces."""
     held_max: int = 128 << 20
-    """A listener's requests and unsent answers of one connection. More is refused as overloaded."""
+    """Of one connection that carries requests: unsent ones at the dialer, more is refused with PeerBusy; unanswered
+    ones and unsent answers at the listener, more is refused as overloaded."""
     running_max: int = 1024
     """Requests of one connection that run at once. More is refused as overloaded."""
     strangers_max: int = 64

@@ -49,7 +49,11 @@ class TcpNetwork:
     async def dial(self, factory: ProtocolFactory, address: str) -> None:
         host, port = split(address)
         context = self._tls.dialer if self._tls else None
-        await self._loop.create_connection(factory, host, port, ssl=context, server_hostname=host if context else None)
+        name = host if context else None
+        try:
+            await self._loop.create_connection(factory, host, port, ssl=context, server_hostname=name)
+        except UnicodeError as error:
+            raise OSError(f"{host!r} is no host name: {error}") from None
 
     async def listen(self, factory: ProtocolFactory, address: str) -> Listener:
         host, port = split(address)
@@ -73,6 +77,6 @@ class TcpListener:
 def split(address: str) -> tuple[str, int]:
     """Host without brackets, and port. Raises OSError when it is no address."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or int(port) > 65535:
         raise OSError(f"{address!r} is not host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -14,7 +14,7 @@ from domicile.node.wire.framing import FRAME_MAX, KEEPALIVE, PREAMBLE, BadPeer, 
 from domicile.node.wire.limits import Limits
 from domicile.node.wire.outbox import Outbox, Pieces
 
-WRITE_BUFFER = 1 << 20
+WRITE_BUFFER = 256 << 10
 
 
 class Stream(asyncio.Protocol):
@@ -30,13 +30,16 @@ class Stream(asyncio.Protocol):
         self._outbox = Outbox(fair=fair)
         self._pieces = Pieces(limits.message_max)
         self._take: Callable[[Body], None] = self._nothing_expected
-        self._open = self._paused = self._flushing = False
+        self._open = self._paused = self._flushing = self._told = False
         self._made_at = self._heard_at = self._wrote_at = loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self.ended: str | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self.ended is not None:
+            self._transport.abort()  # it was given up before it came about
+            return
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self._write(PREAMBLE)
         self._heard_at = self._loop.time()
@@ -61,7 +64,7 @@ class Stream(asyncio.Protocol):
             self._timer.cancel()
         if self.ended is None:
             self.ended = f"the connection was lost: {exc or 'closed'}"
-        self._lost(self.ended)
+        self._over(self.ended)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -76,7 +79,7 @@ class Stream(asyncio.Protocol):
             return
         self.ended = why
         if self._transport is None:
-            self._lost(why)
+            self._over(why)
         elif gently:
             self._transport.close()
             self._loop.call_later(self._limits.hello_secs, self._transport.abort)  # if it does not read
@@ -131,8 +134,9 @@ class Stream(asyncio.Protocol):
         return None
 
     def _overdue(self, now: float) -> str | None:
-        if not self._open and now - self._made_at > self._limits.hello_secs:
-            return f"no proof within {self._limits.hello_secs:g} s"
+        if not self._open:
+            late = now - self._made_at > self._limits.hello_secs
+            return f"no proof within {self._limits.hello_secs:g} s" if late else None
         if now - self._heard_at > self._limits.dead_secs:
             return f"nothing heard for {self._limits.dead_secs:g} s"
         return None
@@ -144,5 +148,10 @@ class Stream(asyncio.Protocol):
     def _begun(self, numbers: list[int]) -> None:
         """These are on their way from here on."""
 
+    def _over(self, why: str) -> None:
+        if not self._told:
+            self._told = True
+            self._lost(why)
+
     def _lost(self, why: str) -> None:
-        """It is over."""
+        """It is over; called once."""

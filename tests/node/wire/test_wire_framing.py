@@ -1,0 +1,74 @@
+"""Frames on the wire: golden bytes, any cut of the stream, and what is no frame."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from domicile.node.wire.framing import FRAME_MAX, HELLO_MAX, KEEPALIVE, PREAMBLE, BadPeer, FrameReader, frame
+
+
+def read(reader: FrameReader, data: bytes) -> list[bytes]:
+    reader.feed(data)
+    found = []
+    while (body := reader.next()) is not None:
+        found.append(bytes(body))
+    return found
+
+
+def test_frames_have_these_bytes() -> None:
+    """The preamble, a frame and a keepalive are written as they were in the first version."""
+    assert PREAMBLE == b"domicile"
+    assert frame(b"hello").hex() == "00000005" + "3610a686" + b"hello".hex()
+    assert KEEPALIVE.hex() == "0000000000000000"
+
+
+@given(st.lists(st.binary(max_size=200), max_size=8), st.lists(st.integers(1, 90), min_size=1, max_size=20))
+def test_a_stream_may_arrive_in_any_pieces(bodies: list[bytes], cuts: list[int]) -> None:
+    """However the bytes are cut, the same bodies come out, in order, each as soon as its last byte is there."""
+    stream = PREAMBLE + b"".join(map(frame, bodies))
+    ends = [len(PREAMBLE) + sum(len(frame(body)) for body in bodies[: i + 1]) for i in range(len(bodies))]
+    reader, found, at, turn = FrameReader(), [], 0, 0
+    while at < len(stream):
+        size = cuts[turn % len(cuts)]
+        found += read(reader, stream[at : at + size])
+        at, turn = min(len(stream), at + size), turn + 1
+        assert len(found) == sum(end <= at for end in ends)
+    assert found == bodies
+
+
+@given(st.binary(min_size=1, max_size=60), st.integers(0, 1 << 30), st.integers(1, 255))
+def test_a_changed_byte_is_noticed(body: bytes, place: int, change: int) -> None:
+    """No frame with one byte changed gives a body."""
+    stream = bytearray(frame(body))
+    stream[place % len(stream)] ^= change
+    with contextlib.suppress(BadPeer):
+        assert read(FrameReader(), PREAMBLE + bytes(stream)) == []
+
+
+@pytest.mark.parametrize("limit", [HELLO_MAX, FRAME_MAX])
+def test_a_frame_over_the_bound_is_refused_by_its_head(limit: int) -> None:
+    """Eight bytes that announce too much end it: nothing is gathered for them."""
+    reader = FrameReader(limit)
+    with pytest.raises(BadPeer, match="over the bound"):
+        read(reader, PREAMBLE + (limit + 1).to_bytes(4, "big") + bytes(4))
+    assert read(FrameReader(limit), PREAMBLE + frame(bytes(limit))) == [bytes(limit)]
+
+
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n", b"\x16\x03\x01", b"domicilf", b"d0"])
+def test_another_protocol_is_refused_at_its_first_bytes(garbage: bytes) -> None:
+    """What does not begin with the preamble is not waited for."""
+    with pytest.raises(BadPeer, match="does not speak our protocol"):
+        read(FrameReader(), garbage)
+
+
+def test_the_bound_may_grow_between_frames() -> None:
+    """A longer frame right behind the last short one, in the same bytes, is read under the new bound."""
+    reader = FrameReader(16)
+    reader.feed(PREAMBLE + frame(b"short") + frame(bytes(1000)))
+    assert reader.next() == b"short"
+    reader.limit = 1000
+    assert reader.next() == bytes(1000)
