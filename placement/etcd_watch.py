@@ -16,16 +16,20 @@ import grpc  # type: ignore[import-untyped]
 from aetcd.rpc import rpc_pb2 as pb  # type: ignore[import-untyped]
 
 from domicile.placement.etcd_link import ATTEMPT_SECS, REQUEST_SECS, Link, Member, Metadata, NotDone
-from domicile.placement.etcd_wire import EVERY_KEY, event, span, told
+from domicile.placement.etcd_wire import event, span, told
 from domicile.placement.store import Event, Resync, StoreUnavailable
 
 PAUSE_SECS = 0.05
 PAUSE_MAX_SECS = 1.0
 
 
-async def revision(link: Link) -> int:
-    """The store's present revision. Raises StoreUnavailable."""
-    nothing = pb.RangeRequest(key=EVERY_KEY, count_only=True)
+async def revision(link: Link, prefix: str) -> int:
+    """The store's present revision, asked for by a read that whoever may watch `prefix` may make.
+
+    Raises StoreUnavailable.
+    """
+    first, _ = span(prefix)
+    nothing = pb.RangeRequest(key=first, count_only=True)
     answer = await link.ask(lambda m, metadata, secs: m.kv.Range(nothing, metadata=metadata, timeout=secs))
     return int(answer.header.revision)
 
@@ -36,7 +40,7 @@ async def follow(link: Link, prefix: str, after: int) -> AsyncGenerator[Event | 
     while not link.closed:
         try:
             # A store put back from a backup is behind; nothing of what comes next would be after the position.
-            present = await revision(link)
+            present = await revision(link, prefix)
             if present < position:
                 position = present
                 yield Resync(position)
@@ -44,7 +48,7 @@ async def follow(link: Link, prefix: str, after: int) -> AsyncGenerator[Event | 
                 async for response in responses:
                     pause = PAUSE_SECS
                     if response.canceled:
-                        position = await revision(link)
+                        position = await revision(link, prefix)
                         yield Resync(position)
                         break
                     for found in response.events:

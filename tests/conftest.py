@@ -38,8 +38,15 @@ def etcd(_one_etcd: Etcd) -> Etcd:
     return _one_etcd
 
 
-@pytest.fixture
-def three_etcds(tmp_path: Path) -> Iterator[Etcd]:
-    """Three members of this test's own, to do with as it likes."""
-    with running(tmp_path / "etcd", 3, THREE_MEMBERS) as etcd:
+@pytest.fixture(scope="session")
+def _three_etcds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    with running(tmp_path_factory.mktemp("etcds"), 3, THREE_MEMBERS) as etcd:
         yield etcd
+
+
+@pytest.fixture
+def three_etcds(_three_etcds: Etcd) -> Etcd:
+    """Three members, empty and whole. Kill, freeze and restart them as you like: whoever is next gets them healed."""
+    _three_etcds.heal()
+    _three_etcds.wipe()
+    return _three_etcds

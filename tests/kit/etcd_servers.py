@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import ctypes
 import json
 import shutil
 import signal
@@ -21,8 +20,6 @@ from pathlib import Path
 from typing import Any
 
 START_SECS = 20.0
-PR_SET_PDEATHSIG = 1
-LIBC = ctypes.CDLL(None)
 
 
 def until(holds: Callable[[], Any], secs: float = START_SECS, why: str = "it did not come true") -> Any:
@@ -62,7 +59,17 @@ class Member:
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    *("etcd", "--name", self.name, "--data-dir", str(self.folder / self.name)),
+                    # It dies with this process, however that ends; no fork handlers of gRPC's run, as with preexec_fn.
+                    *(
+                        "setpriv",
+                        "--pdeathsig",
+                        "KILL",
+                        "etcd",
+                        "--name",
+                        self.name,
+                        "--data-dir",
+                        str(self.folder / self.name),
+                    ),
                     *("--listen-client-urls", f"{self.scheme}://{self.endpoint}"),
                     *("--advertise-client-urls", f"{self.scheme}://{self.endpoint}"),
                     *("--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer),
@@ -71,7 +78,6 @@ class Member:
                 ],
                 stdout=log,
                 stderr=log,
-                preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
             )
 
     def signal(self, number: int) -> None:
@@ -126,6 +132,14 @@ class Etcd:
 
     def restart(self, member: Member) -> None:
         member.start(self.cluster, "existing")
+
+    def heal(self) -> None:
+        """Every member runs and can order writes."""
+        for member in self.members:
+            member.thaw()
+            if member.process is None:
+                self.restart(member)
+        until(self.healthy, why="etcd did not heal")
 
     def healthy(self) -> bool:
         """Whether every member that runs can order writes."""
