@@ -6,7 +6,6 @@ Nothing else builds parts. Run by the supervisor as `python -m domicile.node.mai
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import random
 import resource
@@ -31,15 +30,18 @@ from domicile.node.disk import SystemDisk
 from domicile.node.errors import BlobError
 from domicile.node.failpoints import Failpoints
 from domicile.node.http.server import HttpServer, Limits, serve
+from domicile.node.neighbourhood import Neighbourhood
 from domicile.node.node import Node, Seams
 from domicile.node.sqlite_setup import configure_sqlite
 from domicile.node.supervisor import EXIT_HOPELESS, EXIT_REPLACE
 from domicile.node.telemetry import Telemetry, exposition, logger, node_registry, watch_loop
 from domicile.node.temp_vfs import TempVfs
+from domicile.node.wire.network import TcpNetwork
+from domicile.node.wire.tls import peer_tls, secret_from
 from domicile.node.workers import ThreadWorkers
 from domicile.placement.heartbeat import HeartbeatThread
 from domicile.placement.open import open_store
-from domicile.placement.store import PlacementError
+from domicile.placement.store import PlacementError, Store
 from domicile.registry import Registry
 from domicile.registry import load as load_app
 
@@ -48,7 +50,6 @@ TEMP_VFS = "domicile"
 TEMP_FACTOR = 4  # a statement's temporary files, in sizes of the largest database
 STOP_GRACE_SECS = 10.0
 FILES_WANTED = 65_536
-_PR_SET_PDEATHSIG = 1
 FAILPOINTS_VARIABLE = "DOMICILE_FAILPOINTS"
 
 
@@ -96,68 +97,133 @@ def _prepare(config: Config) -> None:
 
 
 async def _run(process: Process) -> None:
-    loop, config, log = asyncio.get_running_loop(), process.config, process.log
+    loop, log = asyncio.get_running_loop(), process.log
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, partial(_told, process, stopping))
-    clock, rng = SystemClock(), random.Random(int.from_bytes(os.urandom(16), "big"))
+    parts = Parts(process)
     try:
-        blobs = await open_blobs(config, clock, rng)
-        # A store that cannot tell what it holds is opened anew, and all that stands on it begins anew with it.
-        store = open_store(config, clock.monotonic, clock.sleep, on_broken=partial(_replace, log))
-        await probe(blobs, f"probe/{rng.getrandbits(128):032x}")
-    except (UnfitStoreError, PlacementError, BlobError, OSError, ValueError) as error:
+        await parts.open()
+        server = await parts.serve()
+    except (PlacementError, BlobError, OSError, ValueError, ConfigError) as error:
         log.error("node.cannot-start", error=str(error))
-        process.status = EXIT_HOPELESS if isinstance(error, UnfitStoreError | ValueError) else 1
+        hopeless = isinstance(error, UnfitStoreError | ValueError | ConfigError)
+        process.status = EXIT_HOPELESS if hopeless else 1
         return
-    telemetry, workers = Telemetry(), ThreadWorkers(loop)
-    disk, _temp = SystemDisk(), TempVfs(TEMP_VFS, "", TEMP_FACTOR * (config.object_db_max_mb << 20))
-    disk.vfs = TEMP_VFS
-    node = Node(
-        Seams(
-            loop=loop,
-            config=config,
-            registry=process.registry,
-            clock=clock,
-            disk=disk,
-            rng=rng,
-            workers=workers,
-            blobs=blobs,
-            store=store,
-            telemetry=telemetry,
-            log=log,
-            failpoints=process.failpoints,
-            heartbeat=HeartbeatThread,
-            replace_process=partial(_replace, log),
-            http_address=config.advertise or config.listen,
-        )
-    )
-    metrics = partial(exposition, node_registry(telemetry))
-    app = App(node, log, metrics, body_bytes_max=config.body_max_mb << 20, deadline_secs=config.call_deadline_secs)
-    lag = loop.create_task(watch_loop(telemetry, clock))
-    try:
-        await node.start()
-        server = await serve(app, config.listen, clock, Limits(body_bytes_max=config.body_max_mb << 20))
-    except (OSError, PlacementError) as error:
-        log.error("node.cannot-start", error=str(error))
-        process.status = 1
-        return
-    log.info("node.serving", node=node.node_id, http=f"{server.address[0]}:{server.address[1]}", data=config.data)
     await stopping.wait()
-    await _stop(process, node, server)
-    lag.cancel()
-    workers.close()
-    await blobs.close()
-    await store.close()
+    await parts.stop(server)
 
 
-async def _stop(process: Process, node: Node, server: HttpServer) -> None:
-    """In the order of PROTOCOLS section 3: refuse new work, let answers leave, flush and release, deregister."""
-    node.leaving()
-    await server.stop(STOP_GRACE_SECS)
-    process.failpoints.hit("stop.before-leave")
-    await node.stop()
-    process.log.info("node.stopped", node=node.node_id)
+class Parts:
+    """Everything of this process's node, built from the real world."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._config = process.config
+        self._log = process.log
+        self._loop = asyncio.get_running_loop()
+        self._clock = SystemClock()
+        self._rng = random.Random(int.from_bytes(os.urandom(16), "big"))
+        self._telemetry = Telemetry()
+        self._workers = ThreadWorkers(self._loop)
+        self._disk = SystemDisk()
+        self._temp = TempVfs(TEMP_VFS, "", TEMP_FACTOR * (self._config.object_db_max_mb << 20))
+        self._disk.vfs = TEMP_VFS
+        self._hood: Neighbourhood | None = None
+        self._lag: asyncio.Task[None] | None = None
+        self._blobs: Blobs
+        self._store: Store
+        self._node: Node
+
+    async def open(self) -> None:
+        """Stores, copies, the node. Raises what keeps the node from starting."""
+        config, clock = self._config, self._clock
+        self._blobs = await open_blobs(config, clock, self._rng)
+        # A store that cannot tell what it holds is opened anew, and all that stands on it begins anew with it.
+        self._store = open_store(config, clock.monotonic, clock.sleep, on_broken=partial(_replace, self._log))
+        await probe(self._blobs, f"probe/{self._rng.getrandbits(128):032x}")
+        if config.peer_listen:
+            self._hood = self._neighbours()
+            await self._hood.open()
+        self._node = Node(self._seams())
+
+    async def serve(self) -> HttpServer:
+        """Listen, register, serve."""
+        config, node = self._config, self._node
+        if self._hood is not None:
+            await self._hood.listen(node)
+        metrics = partial(exposition, node_registry(self._telemetry))
+        limits = Limits(body_bytes_max=config.body_max_mb << 20)
+        app = App(
+            node, self._log, metrics, body_bytes_max=limits.body_bytes_max, deadline_secs=config.call_deadline_secs
+        )
+        await node.start()
+        server = await serve(app, config.listen, self._clock, limits)
+        self._lag = self._loop.create_task(watch_loop(self._telemetry, self._clock))
+        http = f"{server.address[0]}:{server.address[1]}"
+        self._log.info("node.serving", node=node.node_id, http=http, data=config.data)
+        return server
+
+    async def stop(self, server: HttpServer) -> None:
+        """In the order of PROTOCOLS section 3. Where others serve, callers are forwarded while objects are released;
+        a node alone answers what it has read first."""
+        node = self._node
+        node.leaving()
+        if node.alone:
+            await server.stop(STOP_GRACE_SECS)
+        self._process.failpoints.hit("stop.before-leave")
+        await node.stop()
+        await server.stop(STOP_GRACE_SECS)
+        if self._hood is not None:
+            await self._hood.close()
+        if self._lag is not None:
+            self._lag.cancel()
+        self._workers.close()
+        await self._blobs.close()
+        await self._store.close()
+        self._log.info("node.stopped", node=node.node_id)
+
+    def _neighbours(self) -> Neighbourhood:
+        """Raises ConfigError."""
+        config = self._config
+        secret = secret_from(Path(config.cluster_secret_file).read_bytes()) if config.cluster_secret_file else b""
+        if not secret:
+            raise ConfigError(["PEER_LISTEN needs CLUSTER_SECRET_FILE: nodes prove to each other that they belong"])
+        tls = peer_tls(config.peer_ca_file, config.peer_cert_file, config.peer_key_file)
+        return Neighbourhood(
+            loop=self._loop,
+            config=config,
+            clock=self._clock,
+            disk=self._disk,
+            rng=self._rng,
+            workers=self._workers,
+            log=self._log,
+            network=TcpNetwork(self._loop, tls),
+            secret=secret,
+        )
+
+    def _seams(self) -> Seams:
+        config, hood = self._config, self._hood
+        return Seams(
+            loop=self._loop,
+            config=config,
+            registry=self._process.registry,
+            clock=self._clock,
+            disk=self._disk,
+            rng=self._rng,
+            workers=self._workers,
+            blobs=self._blobs,
+            store=self._store,
+            telemetry=self._telemetry,
+            log=self._log,
+            failpoints=self._process.failpoints,
+            heartbeat=HeartbeatThread,
+            replace_process=partial(_replace, self._log),
+            http_address=config.listen,
+            peers=hood.peers if hood is not None else None,
+            replicas=hood.replicas if hood is not None else None,
+            peer_address=lambda: hood.address if hood is not None else "",
+        )
 
 
 def _told(process: Process, stopping: asyncio.Event) -> None:
@@ -189,11 +255,6 @@ async def open_blobs(config: Config, clock: SystemClock, rng: random.Random) -> 
         secret_key=config.blobs_secret_access_key or None,
     )
     return await S3Blobs.open(s3, Retries(clock, rng.random))
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to end this process when its supervisor does."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

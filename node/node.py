@@ -55,6 +55,10 @@ class Heartbeat(Protocol):
 
     async def start(self) -> Registration: ...
 
+    def hurry(self) -> None:
+        """The row has changed: renew now."""
+        ...
+
     async def leave(self, why: str) -> bool: ...
 
     async def stop(self) -> None: ...
@@ -140,6 +144,13 @@ class Node(NodeFront):
         """From here on nothing wakes, and the node says that it is not ready."""
         self._state = "leaving"
         self._residents.leaving = True
+        if self._heartbeat is not None:
+            self._heartbeat.hurry()
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other node is there to serve in this one's place."""
+        return not any(row.state == "serving" for row in self._nodes.others())
 
     async def stop(self, why: str = "stopped") -> None:
         """SIGTERM: no new residencies, every object released clean within the flush budget, then deregistered."""

@@ -58,7 +58,10 @@ class Peers(Protocol):
 class Replicas(Protocol):
     """The copies this node keeps of objects it does not own."""
 
-    copy_id: str
+    @property
+    def copy_id(self) -> str:
+        """The member that this node's directory of copies is."""
+        ...
 
     def take(self, said: Sequence[tuple[str, Append | Relabel | Fold | NewBase]]) -> Sequence[asyncio.Future[Answered]]:
         """What arrived together, each with its speaker's address; one sync pass for all of it."""

@@ -35,6 +35,9 @@ class Heartbeat:
         self._running = asyncio.get_running_loop().create_task(self._membership.run())
         return registration
 
+    def hurry(self) -> None:
+        self._membership.hurry()
+
     async def leave(self, why: str) -> bool:
         left = await self._membership.leave(why)
         await self.stop()
