@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Callable
 
-from clusterkit.clients import RovingLoad
 from clusterkit.cluster import Cluster
 from crashkit.clients import progress
 from crashkit.process import until
@@ -19,7 +18,7 @@ RESIDENTS = 60
 def test_calls_through_any_node_count_right(start: Start) -> None:
     """A mixed load through all nodes: one order explains every answer, and the bucket holds it in the end."""
     cluster = start()
-    load = RovingLoad([node.port for node in cluster.nodes], cluster.history, clients=5).start()
+    load = cluster.load(clients=5)
     progress(cluster.history, 600, until)
     load.finish()
     assert {shown.epoch for op in cluster.history.operations if (shown := op.shown) is not None}
@@ -44,8 +43,6 @@ def test_a_read_anywhere_shows_what_was_answered_before(start: Start) -> None:
     shown = [op.shown for op in cluster.history.operations if op.op == "read" and op.shown is not None]
     assert len(shown) == len(readers) * ROUNDS
     assert "replica" in {one.served_by for one in shown}
-    for client in (writer, *readers):
-        client.close()
     cluster.check()
 
 
@@ -80,15 +77,13 @@ def test_a_node_told_to_stop_leaves_nobody_in_doubt(start: Start) -> None:
     assert [op.attempts[-1] for op in cluster.history.operations if op.outcome == "unknown"] == []
     rest = cluster.client("rest", stay[0])
     assert all(rest.read(name).outcome == "answered" for name in names)
-    for client in (*fill, *clients, rest):
-        client.close()
     cluster.check()
 
 
 def test_every_node_restarted_in_turn(start: Start) -> None:
     """A rolling restart under load: every call is answered, by one node or another, and nothing is lost."""
     cluster = start()
-    load = RovingLoad([node.port for node in cluster.nodes], cluster.history, clients=4).start()
+    load = cluster.load(clients=4)
     for node in cluster.nodes:
         load.era += 1
         progress(cluster.history, 60, until)

@@ -46,7 +46,6 @@ def test_two_replicas_down_then_the_home(start: Start) -> None:
     home.up()
     cluster.settle()
     assert client.at(cluster.nodes.index(home)).append("x").outcome == "answered"
-    client.close()
     cluster.check()
 
 
@@ -73,7 +72,6 @@ def test_a_wiped_replica_never_answers_for_the_lost_one(start: Start) -> None:
     home.lose_machine()
     client.at(cluster.nodes.index(kept))
     assert client.append("x").outcome == "answered"
-    client.close()
     cluster.check()
 
 
@@ -90,7 +88,6 @@ def test_a_home_without_its_own_files(start: Start) -> None:
     client.at(cluster.nodes.index(home))
     assert client.append("x").outcome == "answered"
     cluster.settle()
-    client.close()
     cluster.check()
 
 
@@ -118,7 +115,6 @@ def test_a_catch_up_killed_between_pieces(start: Start) -> None:
     home.lose_machine()
     client.at(cluster.nodes.index(member))
     assert client.append("x").outcome == "answered"
-    client.close()
     cluster.check()
 
 
@@ -145,7 +141,6 @@ def test_a_life_that_is_over_does_not_return(start: Start) -> None:
     client.at(cluster.nodes.index(absent))
     assert len(client.append("x").shown.items) == 2  # type: ignore[union-attr]
     assert present.is_ready()
-    client.close()
     cluster.check()
 
 
@@ -167,5 +162,4 @@ def test_a_log_shipped_in_pieces_is_never_half_there(start: Start) -> None:
         assert client.at(cluster.nodes.index(member)).read("x").outcome == "answered"
     home.kill_child()
     assert client.at(cluster.nodes.index(member)).append("x").outcome == "answered"
-    client.close()
     cluster.check()

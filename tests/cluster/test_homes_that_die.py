@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from clusterkit.clients import RovingClient, RovingLoad
+from clusterkit.clients import RovingClient
 from clusterkit.cluster import EVICTED_SECS, Cluster, Node, waits
 from crashkit.clients import progress
 from crashkit.process import until
@@ -45,7 +45,6 @@ def test_a_killed_child_costs_a_moment(start: Start) -> None:
         cluster.settle()
     print(f"\nkilled child to next answer: median {statistics.median(took):.2f} s of {sorted(took)}")
     assert statistics.median(took) < SOON_SECS / 2
-    client.close()
     cluster.check()
 
 
@@ -64,7 +63,6 @@ def test_a_lost_machine_costs_the_eviction(start: Start) -> None:
         cluster.settle()
     print(f"\nlost machine to next answer: {sorted(took)}")
     assert statistics.median(took) < EVICTED_SECS + SOON_SECS
-    client.close()
     cluster.check()
 
 
@@ -90,8 +88,6 @@ def test_a_home_paused_past_its_deadline_serves_nothing_old(start: Start) -> Non
         asked_there.read("x")
         asked_there.append("x")
     cluster.settle()
-    for one in (client, asked_there):
-        one.close()
     cluster.check()
 
 
@@ -107,14 +103,13 @@ def test_a_short_pause_costs_nobody_the_home(start: Start) -> None:
     home.go_on()
     assert client.append("x").outcome == "answered"
     assert (cluster.home("x"), home.node_id()) == (home, me)
-    client.close()
     cluster.check()
 
 
 def test_everything_killed_at_once_comes_back(start: Start) -> None:
     """Field case 128: etcd and all nodes die in one moment under load and start together; every object answers."""
     cluster = start()
-    load = RovingLoad([node.port for node in cluster.nodes], cluster.history, clients=4).start()
+    load = cluster.load(clients=4)
     for _ in range(2):
         progress(cluster.history, 80, until)
         load.era += 1
@@ -131,14 +126,13 @@ def test_everything_killed_at_once_comes_back(start: Start) -> None:
     load.finish()
     reader = cluster.client("reader")
     assert {reader.read(name).outcome for name in cluster.history.of_objects()} <= {"answered", "absent"}
-    reader.close()
     cluster.check()
 
 
 def test_two_of_three_restarted_a_second_apart(start: Start) -> None:
     """Field case 128: two nodes die one after the other and return; every object answers afterwards."""
     cluster = start()
-    load = RovingLoad([node.port for node in cluster.nodes], cluster.history, clients=4).start()
+    load = cluster.load(clients=4)
     progress(cluster.history, 80, until)
     for node in cluster.nodes[:2]:
         node.kill()
@@ -163,8 +157,6 @@ def test_many_objects_of_a_dead_node_all_answer(start: Start) -> None:
     began = time.monotonic()
     _all(clients, names, lambda client, name: client.append(name))
     print(f"\n{MANY} objects of a killed node answered again after {time.monotonic() - began:.2f} s")
-    for client in clients:
-        client.close()
     cluster.check()
 
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-from clusterkit.clients import RovingLoad
 from clusterkit.cluster import Cluster, Node, waits
 from crashkit.clients import progress
 from crashkit.process import alive, until
@@ -25,8 +24,7 @@ def test_random_faults_lose_double_and_show_nothing_old(start: Start) -> None:
     themselves."""
     rng = random.Random(SEED)
     cluster = start(wired=True, settings={"OBJECT_IDLE_SECS": "2", "OBJECT_WAL_ROTATE_KB": "256"})
-    ports = [node.port for node in cluster.nodes]
-    load = RovingLoad(ports, cluster.history, clients=5, seed=SEED).start()
+    load = cluster.load(clients=5, seed=SEED)
     faults = _faults(cluster, rng)
     end, done = time.monotonic() + SECS, 0
     try:

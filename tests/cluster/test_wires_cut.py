@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from clusterkit.clients import RovingLoad
 from clusterkit.cluster import Cluster, waits
 from crashkit.clients import progress
 from crashkit.process import until
@@ -37,8 +36,6 @@ def test_a_home_cut_from_etcd_stops_in_time(start: Start) -> None:
     cluster.heal()
     cluster.settle()
     assert there.at(at).append("x", keyed=False).outcome in ("answered", "not_run")
-    for one in (client, there):
-        one.close()
     cluster.check()
 
 
@@ -57,7 +54,6 @@ def test_blips_of_etcd_cost_nobody_the_home(start: Start) -> None:
         waits(0.3)
     assert cluster.home("x") is home
     assert [node.node_id() for node in cluster.nodes] == ids
-    client.close()
     cluster.check()
 
 
@@ -81,7 +77,6 @@ def test_a_home_cut_from_its_replicas_answers_by_the_store(start: Start) -> None
     home.kill_child()
     client.at(cluster.nodes.index(cluster.others(home)[0]))
     assert client.append("x").outcome == "answered"
-    client.close()
     cluster.check()
 
 
@@ -102,15 +97,13 @@ def test_an_isolated_home_and_its_successor(start: Start) -> None:
     cluster.settle()
     assert there.at(at).read("x").outcome in ("answered", "not_run")
     assert client.at(at).append("x").outcome == "answered"
-    for one in (client, there):
-        one.close()
     cluster.check()
 
 
 def test_random_cuts_under_load(start: Start) -> None:
     """Each node in turn loses the others, etcd, or both for some seconds, while clients roam."""
     cluster = start(wired=True)
-    load = RovingLoad([node.port for node in cluster.nodes], cluster.history, clients=4).start()
+    load = cluster.load(clients=4)
     for node in cluster.nodes:
         load.era += 1
         progress(cluster.history, 30, until)
@@ -154,8 +147,6 @@ def test_the_store_goes_then_the_replicas_then_both(start: Start, tmp_path: Path
         cluster.heal()
         cluster.settle()
         assert client.append("x").outcome == "answered"
-        for one in (client, hurried):
-            one.close()
         cluster.check(s3.look)
     finally:
         s3.close()

@@ -6,7 +6,7 @@ import random
 import threading
 
 from crashkit.clients import Answered, Client, Line, Load, LostError, NotReachedError, Wish
-from simworld.history import History, Operation
+from simworld.history import History
 
 
 class RovingClient(Client):
@@ -60,11 +60,11 @@ class RovingLoad(Load):
             for client in self.clients
         ]
 
+    def start(self) -> RovingLoad:
+        super().start()
+        return self
+
     def finish(self, secs: float = 180.0) -> None:
         super().finish(secs)
         for client in self.clients:
             client.close()
-
-
-def count(operations: list[Operation], outcome: str) -> int:
-    return sum(operation.outcome == outcome for operation in operations)

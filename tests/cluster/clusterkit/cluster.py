@@ -19,7 +19,7 @@ from crashkit.process import NodeProcess, free_port, until
 from etcd_servers import Etcd
 from simworld.history import History
 
-from clusterkit.clients import RovingClient
+from clusterkit.clients import RovingClient, RovingLoad
 from clusterkit.wires import Wire
 
 ETCD_FLAGS = ("--heartbeat-interval", "50", "--election-timeout", "250")
@@ -106,6 +106,7 @@ class Cluster:
     ) -> None:
         self.where = where
         self.history = History()
+        self._clients: list[RovingClient] = []
         self.etcd = Etcd(where / "etcd", 1, ETCD_FLAGS)
         self._settings = {**QUICK, **self._places(count), **(settings or {})}
         self.nodes = [Node(f"n{n + 1}", where / f"n{n + 1}", {}) for n in range(count)]
@@ -145,6 +146,10 @@ class Cluster:
             node.up()
         self.settle()
 
+    def load(self, *, clients: int = 4, seed: int = 1) -> RovingLoad:
+        """Clients that use all nodes until its `finish`."""
+        return RovingLoad([node.port for node in self.nodes], self.history, clients=clients, seed=seed).start()
+
     def running(self) -> list[Node]:
         return [node for node in self.nodes if node.process is not None and node.process.poll() is None]
 
@@ -174,6 +179,8 @@ class Cluster:
 
     def abandon(self) -> None:
         """Whatever happened: nothing is left running."""
+        for client in self._clients:
+            client.close()
         for node in self.nodes:
             if node.process is not None and node.process.poll() is None:
                 for pid in (node.pid, *node.children()):
@@ -187,7 +194,9 @@ class Cluster:
 
     def client(self, name: str, first: int = 0, patience_secs: float = 60.0) -> RovingClient:
         """One that asks node `first`, and another when that is not there."""
-        return RovingClient(name, [node.port for node in self.nodes], self.history, first, patience_secs)
+        client = RovingClient(name, [node.port for node in self.nodes], self.history, first, patience_secs)
+        self._clients.append(client)
+        return client
 
     def home(self, name: str) -> Node:
         """The node where the probe `name` is awake."""
