@@ -28,20 +28,21 @@ from domicile.node.clock import SystemClock
 from domicile.node.config import Config, ConfigError, load
 from domicile.node.disk import SystemDisk
 from domicile.node.errors import BlobError
+from domicile.node.etcd_gateway import GRANT_VARIABLE, note_node
 from domicile.node.failpoints import Failpoints
 from domicile.node.http.server import HttpServer, Limits, serve
 from domicile.node.neighbourhood import Neighbourhood
 from domicile.node.node import Node, Seams
 from domicile.node.sqlite_setup import configure_sqlite
-from domicile.node.supervisor import EXIT_HOPELESS, EXIT_REPLACE
+from domicile.node.supervisor import EXIT_HOPELESS, EXIT_REPLACE, LOCK_FD_VARIABLE
 from domicile.node.telemetry import Telemetry, exposition, logger, node_registry, watch_loop
 from domicile.node.temp_vfs import TempVfs
 from domicile.node.wire.network import TcpNetwork
 from domicile.node.wire.tls import peer_tls, secret_from
 from domicile.node.workers import ThreadWorkers
 from domicile.placement.heartbeat import HeartbeatThread
-from domicile.placement.open import open_store
-from domicile.placement.store import PlacementError, Store
+from domicile.placement.open import ETCD, open_store
+from domicile.placement.store import Grant, PlacementError, Store
 from domicile.registry import Registry
 from domicile.registry import load as load_app
 
@@ -61,6 +62,8 @@ class Process:
     registry: Registry
     failpoints: Failpoints
     log: Any
+    grant: str  # made by the supervisor for this process; empty: none
+    supervised: bool
     status: int = 0
 
 
@@ -68,13 +71,15 @@ def main() -> None:
     """Exit 0 in order, 78 when it cannot start as configured, 86 to be replaced."""
     environ = dict(os.environ)
     failpoints = Failpoints.parse(environ.pop(FAILPOINTS_VARIABLE, ""))
+    grant, supervised = environ.pop(GRANT_VARIABLE, ""), environ.pop(LOCK_FD_VARIABLE, "") != ""
     try:
         config = _settings(environ)
         registry = load_app(config.app, script=config.name or None)
     except (ConfigError, BadApp) as error:
         sys.stderr.write(f"domicile: {error}\n")
         raise SystemExit(EXIT_HOPELESS) from None
-    process = Process(config, registry, failpoints, logger(config.log, config.log_level, sys.stderr))
+    log = logger(config.log, config.log_level, sys.stderr)
+    process = Process(config, registry, failpoints, log, grant, supervised)
     _prepare(config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(process))
@@ -82,9 +87,8 @@ def main() -> None:
 
 
 def _settings(environ: Mapping[str, str]) -> Config:
-    known = {name: value for name, value in environ.items() if name != "DOMICILE_LOCK_FD"}
     toml = Path("domicile.toml")
-    return load(known, toml.read_text() if toml.exists() else None).config
+    return load(environ, toml.read_text() if toml.exists() else None).config
 
 
 def _prepare(config: Config) -> None:
@@ -223,7 +227,15 @@ class Parts:
             peers=hood.peers if hood is not None else None,
             replicas=hood.replicas if hood is not None else None,
             peer_address=lambda: hood.address if hood is not None else "",
+            grant=Grant(self._process.grant) if self._process.grant else None,
+            named=self._named,
         )
+
+    def _named(self, node_id: str) -> None:
+        """So that the supervisor can deregister it when this process dies."""
+        if self._process.supervised and self._config.placement.startswith(ETCD):
+            copy_id = self._hood.replicas.copy_id if self._hood is not None else ""
+            note_node(self._config.data, node_id, copy_id)
 
 
 def _told(process: Process, stopping: asyncio.Event) -> None:
@@ -234,8 +246,10 @@ def _told(process: Process, stopping: asyncio.Event) -> None:
 
 def _replace(log: Any, why: str) -> None:
     """The supervisor starts another process; what this one holds cannot be freed otherwise."""
-    log.error("node.replace", why=why)
-    os._exit(EXIT_REPLACE)
+    try:
+        log.error("node.replace", why=why)
+    finally:
+        os._exit(EXIT_REPLACE)
 
 
 async def open_blobs(config: Config, clock: SystemClock, rng: random.Random) -> Blobs:

@@ -9,6 +9,7 @@ Labels are bounded: classes, legs, outcomes, never names; past `CHILDREN_MAX` of
 
 from __future__ import annotations
 
+import contextlib
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -213,6 +214,19 @@ class Log(Protocol):
     def error(self, event: str, **fields: Any) -> Any: ...
 
 
+class _Lines:
+    """Writes a line a call. A line that cannot be written is dropped: a full disk under the log stops nothing else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._write = structlog.WriteLogger(stream).msg
+
+    def msg(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            self._write(line)
+
+    debug = info = warning = error = exception = critical = log = msg
+
+
 def logger(shape: str, level: str, stream: TextIO, **fields: Any) -> Log:
     """A logger that writes lines to `stream`: `json`, one object each, or `console`, for people."""
     render: list[Any] = [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
@@ -225,7 +239,7 @@ def logger(shape: str, level: str, stream: TextIO, **fields: Any) -> Log:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     log: Log = structlog.wrap_logger(
-        structlog.WriteLogger(stream),
+        _Lines(stream),
         processors=[*before, *render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         cache_logger_on_first_use=True,

@@ -121,4 +121,5 @@ class Campaign:
 
     def abandon(self) -> None:
         """Whatever happened: nothing is left running."""
+        self.load.over.set()
         self.node.kill()

@@ -185,9 +185,11 @@ class Load:
         self.armed: list[Operation] = []
         self.failed: list[BaseException] = []
         self._think_secs = think_secs
-        self._over = threading.Event()
+        self.over = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, args=(Client(f"c{n}", port, history), random.Random(f"{seed}-{n}")))
+            threading.Thread(
+                target=self._run, args=(Client(f"c{n}", port, history), random.Random(f"{seed}-{n}")), daemon=True
+            )
             for n in range(clients)
         ]
 
@@ -198,7 +200,7 @@ class Load:
 
     def finish(self, secs: float = 2 * PATIENCE_SECS) -> None:
         """Every client ends what it is at: what has a key is answered first."""
-        self._over.set()
+        self.over.set()
         for thread in self._threads:
             thread.join(secs)
             assert not thread.is_alive(), "a client hangs"
@@ -209,7 +211,7 @@ class Load:
         sleepy = [f"sleepy-{client.name}-{n}" for n in range(3)]
         touched = dict.fromkeys(sleepy, 0.0)
         try:
-            while not self._over.wait(self._think_secs * rng.expovariate(1.0)):
+            while not self.over.wait(self._think_secs * rng.expovariate(1.0)):
                 ready = [name for name in sleepy if time.monotonic() - touched[name] > SLEEPY_SECS]
                 if ready:
                     touched[ready[0]] = time.monotonic()
