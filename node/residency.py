@@ -134,14 +134,21 @@ class Residency:
 
     async def _round(self, entries: list[Entry]) -> None:
         self._round_began, self._outside_began = self.log.mark, self.engine.tx.turns.outside
+        if (sick := self._sick()) is not None:  # noticed between calls
+            raise Ended(sick)
         dones = await self.rounds.run(entries)
         self._host.failpoints.hit("call.committed")
         alarm = self._committed(self._round_began)
         mark = self.log.mark
         for entry, done in zip(entries, dones, strict=True):
             settle(entry, done, mark, alarm)
-        if self.engine.db.sick is not None:
-            self.end(NodeFailure(f"{self.key}: {self.engine.db.sick}"))
+        if (sick := self._sick()) is not None:
+            self.end(NodeFailure(sick))
+
+    def _sick(self) -> str | None:
+        """What is wrong with the disk or the file, if anything was noticed."""
+        sick = self.engine.db.sick
+        return None if sick is None else f"{self.key}: {sick}"
 
     def _committed(self, before: int) -> asyncio.Future[bool] | None:
         """The round is over: the log may have grown, the alarms may have changed."""

@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 from domicile.errors import NoSuchObject, NotHome
 from domicile.node.activation import Activation
-from domicile.node.errors import NodeError
+from domicile.node.errors import Fenced, NodeError
 from domicile.node.host import Host
 from domicile.node.lease_watch import LeaseWatch
 from domicile.node.releases import Releases
@@ -44,6 +44,7 @@ class Residents:
         self._releases = Releases(host, self._released)
         self._leases = LeaseWatch(host)
         self._ticks = 0
+        self._era = 0
         self.leaving = False
 
     def __len__(self) -> int:
@@ -88,10 +89,11 @@ class Residents:
                 self._activation.activate(key, row, create=create, may_forward=may_forward)
             )
             self._waking[key.id] = waking
-            waking.add_done_callback(lambda done: self._woken(key, done))
+            era = self._era
+            waking.add_done_callback(lambda done: self._woken(key, done, era))
         return waking
 
-    def _woken(self, key: ObjectKey, task: asyncio.Task[Residency]) -> None:
+    def _woken(self, key: ObjectKey, task: asyncio.Task[Residency], era: int) -> None:
         del self._waking[key.id]
         if task.cancelled() or task.exception() is not None:
             return
@@ -101,6 +103,8 @@ class Residents:
         self._awake[key.id] = residency
         residency.over.add_done_callback(lambda _: self._gone(key.id, residency))
         self._host.telemetry.of_class(key.cls).residents.add(1)
+        if era != self._era:
+            residency.end(Fenced("this node lost its row while the object woke"))
         self._make_room()
 
     def forget_row(self, object_id: str) -> None:
@@ -192,13 +196,16 @@ class Residents:
         everyone = sorted(self._awake.values(), key=lambda residency: not residency.flights.awaited)
         dirty = sum(residency.leg.behind for residency in everyone)
         budget = max(1.0, self._host.config.object_flush_ms / 1000 * dirty)
-        tasks = [self._host.loop.create_task(self.put_to_sleep(residency)) for residency in everyone]
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=budget)
-            for task in late:
+        ending = [residency.over for residency in everyone if not residency.serving]  # under way already
+        serving = [residency for residency in everyone if residency.serving]
+        tasks = [self._host.loop.create_task(self.put_to_sleep(residency)) for residency in serving]
+        if tasks or ending:
+            await asyncio.wait([*tasks, *ending], timeout=budget)
+            for task in tasks:
                 task.cancel()
 
     def abandon(self, error: NodeError) -> None:
-        """The node lost its row: every residency ends, unflushed."""
+        """The node lost its row: every residency ends, unflushed; those that wake under it as soon as they do."""
+        self._era += 1
         for residency in list(self._awake.values()):
             residency.end(error)
