@@ -57,7 +57,7 @@ class App:
             deadline = front.now() + asked.timeout_secs
             call = Call(key, method, body, deadline, asked.idempotency_key, asked.if_match, (), asked.trace)
             answer = await front.call(call)
-            return Reply(200, answer_head(front.node_id, answer.epoch, answer.served_by), answer.body)
+            return Reply(200, answer_head(answer.node or front.node_id, answer.epoch, answer.served_by), answer.body)
         except Exception as error:  # noqa: BLE001 - the boundary: what is not in the tree is logged and named an error
             return self.problems.render(error)
 

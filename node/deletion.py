@@ -12,6 +12,7 @@ from domicile.node.manifest import Manifest, Stamp
 from domicile.node.register import Conflict, Tag
 from domicile.node.residency import Phase, Residency
 from domicile.node.residents import Residents
+from domicile.node.wire.messages import Dropped
 from domicile.placement.claims import SeenLease, burials, buried
 from domicile.placement.leases import Gone, Overtaken
 from domicile.placement.records import Deleted, Epoch, Incarnation, ObjectKey, next_incarnation
@@ -133,8 +134,19 @@ class Deletion:
             return None
         return None if row is None else _deleted_by(row, residency, idempotency_key)
 
+    def _drop_copies(self, manifest: Manifest, epoch: Epoch) -> None:
+        """Tell the members that live: copies, stubs and fences of before the next life go."""
+        peers = self._host.peers
+        for copy in manifest.members if peers is not None else ():
+            address = self._host.nodes.address_of(copy)
+            if peers is not None and address is not None:
+                dropped = Dropped(bytes.fromhex(manifest.object_id), epoch)
+                task = self._host.loop.create_task(peers.drop(address, dropped))
+                task.add_done_callback(lambda done: done.cancelled() or done.exception())  # a member told is a courtesy
+
     def _gone(self, residency: Residency, epoch: Epoch) -> None:
         manifest, tag = residency.leg.manifest, residency.leg.tag
+        self._drop_copies(manifest, epoch)
         if residency.phase is not Phase.OVER:  # else its files may be a later life's by now
             residency.phase = Phase.ENDING
             self._forget(residency.key, residency.incarnation)

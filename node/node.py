@@ -25,8 +25,10 @@ from domicile.node.front import NodeFront
 from domicile.node.host import Host
 from domicile.node.nodes import Nodes
 from domicile.node.peer_handler import PeerHandler
-from domicile.node.peering import Peers, Replicas
+from domicile.node.peering import Peers
 from domicile.node.permits import Permits
+from domicile.node.reads import ReplicaReads
+from domicile.node.replica import Replicas
 from domicile.node.residents import TICK_SECS, Residents
 from domicile.node.router import Router
 from domicile.node.sleepers import Sleepers
@@ -46,7 +48,7 @@ from domicile.placement.leases import Leases
 from domicile.placement.node_registry import Membership
 from domicile.placement.projects import Projects
 from domicile.placement.records import NodeRow
-from domicile.placement.store import Store
+from domicile.placement.store import Grant, Store
 from domicile.registry import Registry
 
 
@@ -86,6 +88,8 @@ class Seams:
     peers: Peers | None = None
     replicas: Replicas | None = None
     peer_address: Callable[[], str] = lambda: ""
+    grant: Grant | None = None  # the supervisor's, for the first registration
+    named: Callable[[str], None] = lambda node_id: None  # called before each registration
 
 
 class Node(NodeFront):
@@ -113,7 +117,10 @@ class Node(NodeFront):
         path = CallPath(self._residents, lambda: self.admission, config.object_ack_gate_ms / 1000)
         self._evictor = Evictor(seams.store, self._keys, self._timing, seams.clock)
         self._suspects = Suspects(self._host, self._evictor)
-        self._router = Router(self._host, seams.registry, self._residents, path, self._suspects)
+        reads = ReplicaReads(self._host, seams.replicas) if seams.replicas is not None else None
+        self._router = Router(
+            self._host, seams.registry, self._residents, path, self._suspects, reads, lambda: self.admission
+        )
         requests = {"delete": self.delete_here, "describe": self.describe_here}
         self.handler = PeerHandler(self._host, self._residents, self._router, requests)
         self._nodes.departed = self._departed
@@ -121,6 +128,7 @@ class Node(NodeFront):
         self._deletion = Deletion(self._host, self._residents)
         self._tasks: list[asyncio.Task[None]] = []
         self._registration: Registration | None = None
+        self._registrations = 0
         self._heartbeat: Heartbeat | None = None
         self._state = "serving"
         self.node_id = ""
@@ -164,8 +172,12 @@ class Node(NodeFront):
     async def _register(self) -> None:
         """As a new node id: a node id is one run, or one registration of it."""
         self.node_id = self._nodes.me = f"n-{self._seams.rng.getrandbits(64):016x}"
+        self._seams.named(self.node_id)
+        # A grant that was made for the first registration may have gone with it.
+        grant = self._seams.grant if self._registrations == 0 else None
+        self._registrations += 1
         membership = Membership(
-            self._seams.store, self._keys, self._timing, self._seams.clock, self._describe_node, self._lost
+            self._seams.store, self._keys, self._timing, self._seams.clock, self._describe_node, self._lost, grant
         )
         self.admission = membership.admission
         self._heartbeat = self._seams.heartbeat(membership)

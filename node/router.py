@@ -8,15 +8,18 @@ only when it cannot have run, or when running it again does no harm: under an id
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from domicile.errors import DomicileError, NoSuchClass, NotHome, NotServing, OutcomeUnknown
 from domicile.node.call import CallPath
 from domicile.node.errors import PeerBusy, PeerGone
 from domicile.node.host import Host
+from domicile.node.reads import ReplicaReads
 from domicile.node.residents import Residents
 from domicile.node.suspects import Suspects
 from domicile.node.values import Answer, Call
 from domicile.node.wire.messages import Hops
+from domicile.placement.admission import Admission
 from domicile.placement.records import NodeRow, ObjectKey
 from domicile.registry import Registry
 
@@ -28,13 +31,22 @@ class Router:
     """Resolves calls. `path` runs those whose home is here."""
 
     def __init__(
-        self, host: Host, registry: Registry, residents: Residents, path: CallPath, suspects: Suspects
+        self,
+        host: Host,
+        registry: Registry,
+        residents: Residents,
+        path: CallPath,
+        suspects: Suspects,
+        reads: ReplicaReads | None,
+        admission: Callable[[], Admission],
     ) -> None:
         self._host = host
         self._registry = registry
         self._residents = residents
         self._path = path
         self._suspects = suspects
+        self._reads = reads
+        self._admission = admission
         self._holders: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     async def call(self, call: Call, hops: Hops) -> Answer:
@@ -49,6 +61,9 @@ class Router:
                     node = self._named(call.key, error, left_out, hops)
                     if node is None:
                         raise
+            read = await self._read_here(call, node)
+            if read is not None:
+                return read
             try:
                 return await self._forward(node, call, hops)
             except _SendAgain as again:
@@ -97,6 +112,19 @@ class Router:
         while len(self._holders) > HOLDERS_MAX:
             self._holders.popitem(last=False)
 
+    async def _read_here(self, call: Call, owner: NodeRow) -> Answer | None:
+        """By a copy kept here, if the call only reads and nothing it came from may have written (section 8)."""
+        if self._reads is None or call.chain or not owner.peer or call.key.cls not in self._registry.classes:
+            return None
+        spec = self._registry.find(call.key.cls)
+        method = spec.methods.get(call.method)
+        if method is None or not method.is_read:
+            return None
+        answer = await self._reads.read(call, spec, method, owner)
+        if answer is not None:
+            self._admission().check()
+        return answer
+
     async def _forward(self, node: NodeRow, call: Call, hops: Hops) -> Answer:
         """One hop. Raises what the other node raised, or _SendAgain when the call may be resolved anew."""
         peers = self._host.peers
@@ -104,7 +132,9 @@ class Router:
         if peers is None or not node.peer:
             raise NotServing(f"the object lives on node {node.node_id}, which this node cannot reach")
         try:
-            return await peers.call(node.peer, call, Hops(hops.regions, hops.nodes - 1), left)
+            answer = await peers.call(node.peer, call, Hops(hops.regions, hops.nodes - 1), left)
+            answer.node = node.node_id
+            return answer
         except PeerBusy as error:
             raise _SendAgain(NotServing(str(error))) from error
         except PeerGone as error:

@@ -31,11 +31,12 @@ class Call:
 
 @dataclass(slots=True)
 class Answer:
-    """A result: `body` is JSON text."""
+    """A result: `body` is JSON text. `node` served it; empty: the node that was asked."""
 
     body: bytes
     epoch: Epoch
     served_by: ServedBy = "owner"
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

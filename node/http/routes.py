@@ -84,7 +84,7 @@ class Surface:
         deadline = self.front.now() + options.timeout_secs
         call = Call(key, method, body, deadline, options.idempotency_key, options.if_match, (), options.trace)
         answer = await self.front.call(call)
-        return _response(200, answer_head(self.front.node_id, answer.epoch, answer.served_by), answer.body)
+        return _response(200, answer_head(answer.node or self.front.node_id, answer.epoch, answer.served_by), answer.body)
 
     async def batch(self, request: Request) -> Response:
         project = path.decode_segment(_raw(request, "project"))

@@ -6,6 +6,8 @@ import asyncio
 
 import domicile
 from domicile import Object
+from domicile.errors import DomicileError
+from domicile.placement.records import ObjectKey
 
 
 class Counter(Object):
@@ -90,3 +92,71 @@ def test_rotations_reach_the_members(cluster):
         assert await c.nodes[0].call("Counter", "a", "read") == 2
 
     cluster(scenario, Counter, object_wal_rotate_kb=256, object_store_interval_ms=50)
+
+
+def test_a_read_anywhere_sees_every_write_answered_before_it_began(cluster):
+    """Write at the home, read at each other node at once: never stale, and served by the copies there."""
+
+    async def scenario(c):
+        home = c.nodes[0]
+        await home.call("Counter", "a", "increment")
+        residency = home.residency("Counter", "a")
+        await c.until(lambda: residency.replicas.hopeful, "both members are in step")
+        for n in range(2, 60):
+            assert await home.call("Counter", "a", "increment") == n
+            assert await asyncio.gather(*(one.call("Counter", "a", "read") for one in c.nodes)) == [n] * 3
+
+        served = [one.node._host.telemetry.reads.of("replica").value for one in c.nodes[1:]]
+        assert all(count > 0 for count in served)
+
+    cluster(scenario, Counter)
+
+
+def test_deletion_reaches_everybody(cluster):
+    """Deleted through another node: the copies go, the next life starts empty, also after the home dies."""
+
+    async def scenario(c):
+        home = c.nodes[0]
+        for _ in range(5):
+            await home.call("Counter", "a", "increment")
+        await c.until(lambda: home.residency("Counter", "a").replicas.hopeful, "both members are in step")
+        await c.nodes[1].node.delete(ObjectKey("demo", "Counter", "a"), None, "k")
+        assert await c.nodes[2].call("Counter", "a", "increment") == 1
+        home = c.home("Counter", "a")
+        await home.crash()
+
+        assert await c.nodes[0].call("Counter", "a", "increment") == 2
+
+    cluster(scenario, Counter)
+
+
+def test_a_node_that_leaves_sends_its_callers_on(cluster):
+    """An orderly stop under load: no call fails otherwise than by retryable refusals, and every count stands."""
+
+    async def scenario(c):
+        leaver = c.nodes[0]
+        for name in "abcdefgh":
+            await leaver.call("Counter", name, "increment")
+        numbers: dict[str, list[int]] = {name: [1] for name in "abcdefgh"}
+        stop = False
+
+        async def caller(name):
+            while not stop:
+                try:
+                    numbers[name].append(await c.nodes[-1].call("Counter", name, "increment"))
+                except DomicileError as error:
+                    assert error.outcome == "not_run", error
+                    await asyncio.sleep(0.01)
+
+        callers = [asyncio.create_task(caller(name)) for name in numbers]
+        await c.until(lambda: all(len(seen) > 3 for seen in numbers.values()), "load runs")
+        await leaver.stop()
+        c.nodes.remove(leaver)
+        after = {name: len(seen) for name, seen in numbers.items()}
+        await c.until(lambda: all(len(seen) > after[name] + 3 for name, seen in numbers.items()), "it goes on")
+        stop = True
+        await asyncio.gather(*callers)
+
+        assert all(seen == list(range(1, len(seen) + 1)) for seen in numbers.values())
+
+    cluster(scenario, Counter)
