@@ -120,6 +120,8 @@ class Deletion:
             if isinstance(outcome, Overtaken):
                 if outcome.lease is None or outcome.lease.version != residency.claimed.version:
                     residency.end(Ended("its lease has another owner"))
+                    if sent and idempotency_key is None:  # with a key the next try finds it among the burials
+                        raise OutcomeUnknown("the object may have been deleted, and another life has begun")
                     raise Ended("its lease has another owner")
                 mirror = outcome.alarm
         # It may yet land, so nothing may be written on top of it: the next claim changes the row it is conditioned on.
