@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from domicile.placement.records import Epoch
-from simworld.history import WRITES, History, Operation
+from simworld.history import WRITES, History, Operation, firings
 from simworld.linear import search
 
 _NEVER = float("inf")
@@ -38,9 +38,17 @@ def check(history: History) -> list[Violation]:
     for name, operations in history.of_objects().items():
         named = list(_Ledger(name, operations).violations())
         found += named
-        if not named and not search(operations):
+        if not named and not search([*operations, *firings(operations)]):
             found.append(Violation("not-linearizable", name, "no order of the calls explains every answer"))
-    return found
+    return found + list(_witnesses(history))
+
+
+def _witnesses(history: History) -> Iterator[Violation]:
+    """What a method told another object is shown: it must not be taken back. The run ends with a read of everything."""
+    for name, witnessed in history.witnessed.items():
+        shown = {item for op in history.operations if op.object == name for item in _items(op)}
+        if history.steady(name) and (gone := witnessed - shown):
+            yield Violation("taken-back", name, f"{min(gone)} was told to another object, and is not there")
 
 
 class _Ledger:
@@ -50,7 +58,7 @@ class _Ledger:
         self.name = name
         self.operations = operations
         self.seen = [op for op in operations if op.shown is not None]
-        self.by_item = {op.item: op for op in operations if op.op in WRITES}
+        self.by_item = {op.item: op for op in [*operations, *firings(operations)] if op.op in WRITES}
         self.lives: dict[str, tuple[str, ...]] = {}
         for op in self.seen:
             items = _items(op)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from domicile.placement.records import Epoch
 
-Op = Literal["append", "increment", "read", "delete"]
+Op = Literal["append", "increment", "read", "delete", "arm"]
 Outcome = Literal["answered", "not_run", "ran", "unknown", "absent", "open"]
 
 WRITES = ("append", "increment")
@@ -48,7 +48,11 @@ class Shown:
 
 @dataclass
 class Operation:
-    """One wish of one client. `item` is unique in the history: what an append or an increment leaves behind."""
+    """One wish of one client. `item` is unique in the history: what an append or an increment leaves behind.
+
+    An `arm` sets an alarm whose handler appends `item` later. `method` is how it is sent, where that is not `op`;
+    `via` names the object that is asked to append to this one.
+    """
 
     client: str
     object: str
@@ -57,6 +61,8 @@ class Operation:
     key: str | None = None
     attempts: list[Attempt] = field(default_factory=list)
     shown: Shown | None = None
+    method: str = ""
+    via: str = ""
 
     @property
     def outcome(self) -> Outcome:
@@ -90,10 +96,14 @@ class Operation:
 
 
 class History:
-    """All operations of one run, in the order in which they began."""
+    """All operations of one run, in the order in which they began.
+
+    `witnessed` has, by object, items that its methods told to other objects: what leaves an object by a call is shown.
+    """
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
+        self.witnessed: dict[str, set[str]] = {}
 
     def begin(self, operation: Operation) -> Operation:
         self.operations.append(operation)
@@ -110,5 +120,23 @@ class History:
         """One JSON line an operation; the same run gives the same text."""
         return "\n".join(json.dumps(asdict(operation), sort_keys=True) for operation in self.operations) + "\n"
 
+    def steady(self, name: str) -> bool:
+        """Whether the object was never deleted, as far as anybody can know."""
+        return not any(op.op == "delete" and op.object == name and op.may_have_run for op in self.operations)
+
     def answered(self) -> int:
         return sum(operation.outcome == "answered" for operation in self.operations)
+
+
+def firings(operations: list[Operation]) -> list[Operation]:
+    """What armed alarms do: each appends its item once a life, at a time that nobody is told."""
+    return [
+        Operation("alarm", op.object, "append", op.item, op.key, [_untold(attempt) for attempt in op.attempts])
+        for op in operations
+        if op.op == "arm" and op.may_have_run
+    ]
+
+
+def _untold(attempt: Attempt) -> Attempt:
+    known = attempt.outcome in ("not_run", "ran", "absent")
+    return Attempt(attempt.invoked, outcome=attempt.outcome if known else "unknown")

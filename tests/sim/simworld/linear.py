@@ -83,9 +83,9 @@ class _Search:
         return rest
 
     def _free(self, i: int) -> bool:
-        """Whether it only looks: a read, or a call that found no object."""
+        """Whether it changes no item: a read, an alarm set, or a call that found no object."""
         op = self.ops[i]
-        return op.op == "read" or op.outcome == "absent"
+        return op.op in ("read", "arm") or op.outcome == "absent"
 
     def _shows(self, i: int) -> State:
         shown = self.ops[i].shown

@@ -89,7 +89,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._trace = hashlib.blake2b(digest_size=16) if traced else None
         self._owner = threading.get_ident()
         self.steps = 0
-        self.steps_max = 5_000_000
+        self.steps_max = 1_000_000
         self.secs_max = 1e9
         self.complaints: list[str] = []
         self.set_exception_handler(self._complain)
@@ -112,6 +112,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self._ready.clear()
         self._timers.clear()
         self.close()
+
+    def unheard(self) -> list[str]:
+        """Tasks of living processes that ended with an exception nobody has asked for."""
+        return [
+            f"{task.get_name()} failed unheard: {task.exception()!r}"
+            for task in self._everyone
+            if _unheard(task) and (task.process is None or task.process.alive)
+        ]
 
     def time(self) -> float:
         return self._now
@@ -150,7 +158,7 @@ class SimLoop(asyncio.BaseEventLoop):
             process.adopt(task)
         self._everyone.append(task)
         if len(self._everyone) > self._prune_at:
-            self._everyone = [task for task in self._everyone if not task.done()]
+            self._everyone = [task for task in self._everyone if not task.done() or _unheard(task)]
             self._prune_at = 2 * len(self._everyone) + 256
         return task
 
@@ -260,6 +268,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _process_events(self, event_list: Any) -> None:
         """There are none."""
+
+
+def _unheard(task: SimTask) -> bool:
+    return task.done() and task._log_traceback  # type: ignore[attr-defined]
 
 
 def _await_chain(coro: Any) -> str:

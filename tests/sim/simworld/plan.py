@@ -1,8 +1,8 @@
 """Seeded fault plans that a correct single node always survives.
 
 The rules that make them fair: the blob store and the placement store forget nothing they answered for; every outage,
-full disk and stop ends; a node that fell is started again. Then everything stops going wrong at `calm_at`, and from
-there on progress is owed.
+full or failing disk and stop ends; a node that fell is started again. Then everything stops going wrong at `calm_at`,
+and from there on progress is owed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,22 @@ from typing import Literal
 
 from simworld.weather import CALM, Odds
 
-Kind = Literal["kill", "power", "kill-at-op", "power-at-op", "stop", "blobs-out", "store-out", "disk-full", "disk-slow"]
+Kind = Literal[
+    "kill",
+    "power",
+    "kill-at-op",
+    "power-at-op",
+    "stop",
+    "suspend",
+    "restart",
+    "evict",
+    "compact",
+    "blobs-out",
+    "store-out",
+    "disk-full",
+    "disk-ill",
+    "disk-slow",
+]
 
 KINDS: tuple[Kind, ...] = (
     "kill",
@@ -22,9 +37,16 @@ KINDS: tuple[Kind, ...] = (
     "kill-at-op",
     "power-at-op",
     "stop",
+    "suspend",
+    "restart",
+    "restart",
+    "evict",
+    "compact",
     "blobs-out",
     "store-out",
+    "store-out",
     "disk-full",
+    "disk-ill",
     "disk-slow",
 )
 

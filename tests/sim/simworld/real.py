@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from domicile.errors import DomicileError
@@ -15,11 +17,12 @@ from domicile.node.telemetry import Telemetry
 from domicile.placement.claims import Registration
 from domicile.placement.node_registry import Membership
 from domicile.registry import from_classes
+from simworld.client import PROJECT, Habits
 from simworld.ledger import Ledger
 from simworld.restore import check_moments
-from simworld.world import PROJECT, Options, World
+from simworld.world import Options, World
 
-CONFIG = Config(data="/data", placement="sqlite:", object_wal_rotate_kb=64, object_idle_secs=6.0, object_max_segments=8)
+CONFIG = Config(data="/data", placement="sqlite:")
 REGISTRY = from_classes(Ledger)
 
 
@@ -87,7 +90,7 @@ async def start_node(world: World) -> RealNode:
     assert process is not None
     seams = Seams(
         loop=world.loop,
-        config=CONFIG,
+        config=config_of(world),
         registry=REGISTRY,
         clock=world.clock,
         disk=world.disk,
@@ -119,9 +122,35 @@ async def _found(node: Node, world: World) -> None:
             return
 
 
+def config_of(world: World) -> Config:
+    """Small bounds, so that what is rare on a long day happens in a minute; the same for every start of a run."""
+    rng = world.rng("config")
+    return replace(
+        CONFIG,
+        object_idle_secs=rng.choice([0.3, 6.0, 300.0]),
+        object_residents=rng.choice([1, 5000, 5000]),
+        object_wal_rotate_kb=rng.choice([16, 64, 4096]),
+        object_max_segments=rng.choice([2, 8, 64]),
+        object_store_interval_ms=rng.choice([50, 1000]),
+        object_sweep_secs=rng.choice([3.0, 30.0]),
+        object_mailbox=rng.choice([1, 128]),
+        lease_verify_secs=rng.choice([1.0, 600.0]),
+    )
+
+
+def habits_of(rng: random.Random) -> Habits:
+    """Plain clients in some runs; in others alarms, batches, slow methods, calls between objects, deletions."""
+    return Habits(
+        arm=rng.choice([0.0, 0.1]),
+        delete=rng.choice([0.0, 0.0, 0.05]),
+        odd=rng.choice([0.0, 0.3]),
+        batch=rng.choice([0.0, 0.15]),
+    )
+
+
 def options() -> Options:
     """The production node, judged by its blobs as well."""
-    return Options(start_node, judges=(lambda world: check_moments(world.blobs.moments),))
+    return Options(start_node, judges=(lambda world: check_moments(world.blobs.moments),), habits=habits_of)
 
 
 def _text(fields: dict[str, Any]) -> str:

@@ -75,6 +75,10 @@ class SimStore:
     def restarted(self) -> None:
         """As the embedded store opens: the grants of earlier runs are dropped, the sequence leaps."""
         self._version += LEAP
+        self.drop_grants()
+
+    def drop_grants(self) -> None:
+        """Every grant ends, and the rows under it go."""
         for grant in sorted(self._grants):
             self.end_grant(grant)
 

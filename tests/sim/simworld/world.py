@@ -11,7 +11,7 @@ import gc
 import random
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from domicile.errors import DomicileError
@@ -19,7 +19,7 @@ from domicile.node.values import Front
 from domicile.placement.records import ObjectKey
 from simworld.blobs import SimBlobs
 from simworld.checker import Violation, check
-from simworld.client import Client, ConnectionLost, NotReached
+from simworld.client import PROJECT, Client, ConnectionLost, Habits, NotReached
 from simworld.clock import SimClock
 from simworld.disk import SimDisk
 from simworld.history import History
@@ -33,10 +33,10 @@ from simworld.weather import CALM
 
 T = TypeVar("T")
 
-PROJECT = "acme"
 START_AGAIN_SECS = 0.3
 SETTLE_SECS = 30.0
 OWED_SECS = 60.0
+ALARMS_OWED_SECS = 150.0
 CLIENTS = 3
 WISHES = 30
 
@@ -66,6 +66,7 @@ class Options:
     objects: int = 2
     traced: bool = False
     plan: Plan | None = None
+    habits: Callable[[random.Random], Habits] = lambda rng: Habits()
 
 
 @dataclass
@@ -124,7 +125,8 @@ class World:
             violations += check(self.history)
             for judge in self.options.judges:
                 violations += judge(self)
-            violations += [Violation("unhandled", "node", complaint) for complaint in self.loop.complaints]
+            complaints = [*self.loop.complaints, *self.loop.unheard()]
+            violations += [Violation("unhandled", "node", complaint) for complaint in complaints]
             violations += [Violation("internal-error", "node", error) for error in self.internal[:3]]
             violations += [Violation("locks-dropped", "disk", sin) for sin in self.disk.sins[:3]]
             digest = self.loop.digest() if self.options.traced else ""
@@ -188,6 +190,7 @@ class World:
     def replace(self, process: Process, why: str) -> None:
         """The process asks for its own end."""
         self.note(f"replaced: {why}")
+        self.internal.append(f"the process asked to be replaced: {why}")
         self.loop.in_world(self.loop.call_soon, self._fell, process)
 
     def _fell(self, process: Process) -> None:
@@ -205,7 +208,7 @@ class World:
         except DomicileError as error:
             result = error
         except Exception as error:  # noqa: BLE001 - HTTP answers `internal`, whose outcome is unknown
-            self.internal.append("".join(traceback.format_exception(error)[-3:]))
+            self.internal.append("".join(traceback.format_exception(error)[-8:]))
             self.note(f"internal error: {error!r}")
             result = DomicileError(repr(error))
         self.loop.in_world(self.loop.call_later, self._latency(), self._answer, answer, result)
@@ -227,6 +230,9 @@ class World:
         keys = [ObjectKey(PROJECT, "Ledger", f"object-{n}") for n in range(self.options.objects)]
         names = [f"client-{n}" for n in range(CLIENTS)]
         clients = [Client(name, self, self.loop, self.history, self.rng(name)) for name in names]
+        habits = self.options.habits(self.rng("habits"))
+        for client in clients:
+            client.habits = replace(habits)
         busy = [self.loop.create_task(self._use(client, keys)) for client in clients]
         await asyncio.sleep(self.plan.calm_at)
         self._calm()
@@ -242,7 +248,17 @@ class World:
             if self.loop.time() > self.plan.calm_at:
                 return
             key = rng.choice(keys)
-            await client.perform(key, client.wish(key))
+            if client.habits.batch and rng.random() < client.habits.batch:
+                together = [rng.choice(keys) for _ in range(rng.randint(2, 4))]
+                wishes = [
+                    (key, client.wish(key, rng.choice(["append", "append", "increment", "read"]))) for key in together
+                ]
+                await client.perform_together(wishes)
+            elif client.habits.odd and rng.random() < client.habits.odd / 3:
+                via = rng.choice([other for other in keys if other != key])
+                await client.perform(key, client.relayed(key, via))
+            else:
+                await client.perform(key, client.wish(key))
 
     async def _progress(self, clients: list[Client], keys: list[ObjectKey]) -> list[Violation]:
         """Nothing goes wrong any more: what is asked now must be answered."""
@@ -256,9 +272,25 @@ class World:
                     if wish.outcome not in ("answered",):
                         codes = [attempt.code or attempt.outcome for attempt in wish.attempts][-3:]
                         stuck.append(Violation("no-progress", str(key), f"{op} of {client.name}: {codes}"))
+        for key in keys:
+            stuck += await self._alarms(clients[0], key)
         if stuck:
             self.note(f"stuck:\n{self.loop.waiting()}")
         return stuck
+
+    async def _alarms(self, client: Client, key: ObjectKey) -> list[Violation]:
+        """Every alarm whose setting was answered comes, once nothing goes wrong."""
+        armed = [op for op in self.history.operations if op.op == "arm" and op.object == str(key)]
+        owed = {op.item for op in armed if op.outcome == "answered"}
+        until = self.loop.time() + ALARMS_OWED_SECS
+        while owed and self.history.steady(str(key)):
+            wish = client.wish(key, "read")
+            await client.perform(key, wish, OWED_SECS)
+            owed -= set(wish.shown.items if wish.shown else ())
+            if owed and self.loop.time() > until:
+                return [Violation("alarm-lost", str(key), f"{min(owed)} was armed, and did not come")]
+            await asyncio.sleep(5.0)
+        return []
 
     async def _all(self, tasks: list[Any]) -> None:
         for task in tasks:
@@ -273,6 +305,19 @@ class World:
             self.note(f"stop for {fault.secs:.1f}")
             process.stop()
             self.loop.call_later(fault.secs, self._go_on, process)
+        elif fault.kind == "suspend":
+            self.note(f"suspend for {fault.secs:.1f}")
+            self.clock.jump(fault.secs)
+        elif fault.kind == "restart":
+            self._restart()
+        elif fault.kind == "evict":
+            self.note("evicted")
+            self.store.drop_grants()
+        elif fault.kind == "compact":
+            self.store.compact()
+        elif fault.kind == "disk-ill":
+            self.disk.faults.errors = 0.03
+            self.loop.call_later(fault.secs, self._disk_well)
         elif fault.kind == "blobs-out":
             self.blobs.weather.outages.append((fault.at, fault.at + fault.secs))
         elif fault.kind == "store-out":
@@ -283,6 +328,17 @@ class World:
         elif fault.kind == "disk-slow":
             self.disk.faults.slow_secs = 0.05
             self.loop.call_later(fault.secs, self._disk_well)
+
+    def _restart(self) -> None:
+        """SIGTERM, and the node is started again."""
+        process, node = self.process, self.node
+        if process is not None and node is not None:
+            self.note("term")
+            process.spawn(self._leave(process, node))
+
+    async def _leave(self, process: Process, node: NodeHandle) -> None:
+        await node.stop()
+        self.loop.in_world(self.loop.call_soon, self._fell, process)
 
     def _crash_at_op(self, op: int, *, power: bool) -> None:
         def strike(ops: int) -> None:
@@ -300,7 +356,8 @@ class World:
             process.resume()
 
     def _disk_well(self) -> None:
-        self.disk.faults.capacity, self.disk.faults.slow_secs = None, 0.0
+        faults = self.disk.faults
+        faults.capacity, faults.slow_secs, faults.errors = None, 0.0, 0.0
 
     def _calm(self) -> None:
         self.note("calm")
