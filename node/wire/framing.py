@@ -17,8 +17,9 @@ HELLO_MAX = 4096
 """Longest body before the speaker has proved itself, in bytes."""
 FRAME_MAX = 1 << 20
 """Longest body after that. What is longer travels as `Part`s."""
+BUFFER = 256 << 10
 
-Body = bytes | memoryview
+Body = bytes | bytearray | memoryview
 
 
 class BadPeer(Exception):
@@ -34,54 +35,63 @@ KEEPALIVE = frame(b"")
 
 
 class FrameReader:
-    """Cuts a stream that arrives in any pieces into frame bodies. Holds at most one unfinished frame.
+    """Cuts a stream that arrives in any pieces into frame bodies, inside one buffer that the socket is read into.
 
-    `feed` what arrived, then take bodies with `next` until it gives None. A body may be a view of what was fed: use it
-    before the next `feed`. `limit` may be raised between frames.
+    Fill what `room` gives and say how much with `filled`, then take bodies with `next` until it gives None. A body is a
+    view: use it before the next `room`. The buffer grows only for a frame within `limit`, which may be raised between
+    frames.
     """
 
     def __init__(self, limit: int = HELLO_MAX) -> None:
         self.limit = limit
-        self._buffer: bytes | bytearray = b""
-        self._at = 0
+        self._view = memoryview(bytearray(BUFFER))
+        self._start = self._end = 0
+        self._wanted = len(PREAMBLE)
         self._preamble = True
 
-    def feed(self, data: bytes) -> None:
-        if self._at == len(self._buffer):
-            self._buffer = data
-        else:
-            # A view of a bytearray would forbid it to grow: `next` copies out of one.
-            rest = self._buffer if isinstance(self._buffer, bytearray) else bytearray(self._buffer)
-            del rest[: self._at]
-            rest += data
-            self._buffer = rest
-        self._at = 0
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        held = self._end - self._start
+        if held == 0:
+            self._start = self._end = 0
+        elif len(self._view) - self._end < BUFFER // 4 or len(self._view) - self._start < self._wanted:
+            view = self._view
+            if self._wanted > len(view) - BUFFER // 4:
+                view = memoryview(bytearray(self._wanted + BUFFER))
+            view[:held] = bytes(self._view[self._start : self._end])
+            self._view, self._start, self._end = view, 0, held
+        return self._view[self._end :]
 
-    def next(self) -> Body | None:
+    def filled(self, count: int) -> None:
+        """So many bytes were put into `room`."""
+        self._end += count
+
+    def next(self) -> memoryview | None:
         """The next body; None when it has not all arrived. Raises BadPeer."""
         if self._preamble and not self._past_preamble():
             return None
-        start = self._at + HEADER.size
-        if len(self._buffer) < start:
+        start = self._start + HEADER.size
+        if self._end < start:
+            self._wanted = HEADER.size
             return None
-        length, checksum = HEADER.unpack_from(self._buffer, self._at)
+        length, checksum = HEADER.unpack_from(self._view, self._start)
         if length > self.limit:
             raise BadPeer(f"a frame of {length} bytes, over the bound of {self.limit}")
-        end = start + length
-        if len(self._buffer) < end:
+        self._wanted = HEADER.size + length
+        if self._end < start + length:
             return None
-        self._at = end
-        body = memoryview(self._buffer)[start:end]
+        self._start = start + length
+        body = self._view[start : start + length]
         if crc32(body) != checksum:
             raise BadPeer("a frame does not have its checksum")
-        return bytes(body) if isinstance(self._buffer, bytearray) else body
+        return body
 
     def _past_preamble(self) -> bool:
-        head = bytes(self._buffer[: len(PREAMBLE)])
+        head = bytes(self._view[self._start : min(self._end, self._start + len(PREAMBLE))])
         if not PREAMBLE.startswith(head):
             raise BadPeer(f"it does not speak our protocol: it began with {head!r}")
         if len(head) < len(PREAMBLE):
             return False
-        self._at = len(PREAMBLE)
+        self._start += len(PREAMBLE)
         self._preamble = False
         return True

@@ -193,7 +193,7 @@ class Hops(msgspec.Struct, frozen=True, array_like=True):
 KeyParts = tuple[str, str, str]  # scope, class, name
 
 
-class Forwarded(msgspec.Struct, frozen=True, array_like=True, tag=10):
+class ForwardedCall(msgspec.Struct, frozen=True, array_like=True, tag=10):
     """A call on its way to another node. Clocks differ, so it carries what was left of its time when it was sent."""
 
     key: KeyParts
@@ -221,7 +221,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True, tag=15):
     last: bool
 
 
-Request = Fence | FetchLog | FetchChunk | Dropped | Forwarded | Ask
+Request = Fence | FetchLog | FetchChunk | Dropped | ForwardedCall | Ask
 Question = Said | Request
 
 
@@ -253,7 +253,14 @@ class NotThere(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 Reply = Answered | FenceAnswer | Fetched | Returned | Problem | NotThere
 
-BODY_FIELDS = {Append: "frames", Forwarded: "body", Ask: "body", Fetched: "data", Returned: "body", Problem: "document"}
+BODY_FIELDS = {
+    Append: "frames",
+    ForwardedCall: "body",
+    Ask: "body",
+    Fetched: "data",
+    Returned: "body",
+    Problem: "document",
+}
 HASHED = (Fold, NewBase, FenceAnswer)
 OVERHEAD = 256
 

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-ProtocolFactory = Callable[[], asyncio.Protocol]
+ProtocolFactory = Callable[[], asyncio.BufferedProtocol]
 BACKLOG = 256
 
 

@@ -109,7 +109,7 @@ class Pieces:
         """Keep nothing of what comes under this number."""
         self._refused.add(number)
 
-    def add(self, number: int, part: Part) -> bytes | None:
+    def add(self, number: int, part: Part) -> bytearray | None:
         """The whole encoded message, once its last piece is here and it was not refused."""
         if len(self._open) + len(self._refused) > UNFINISHED_MAX:
             raise BadPeer(f"over {UNFINISHED_MAX} messages begun and not finished")
@@ -126,4 +126,4 @@ class Pieces:
             return None
         del self._open[number]
         self.bytes -= len(held)
-        return bytes(held)
+        return held

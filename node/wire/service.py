@@ -22,7 +22,7 @@ from domicile.node.wire.messages import (
     FetchChunk,
     Fetched,
     FetchLog,
-    Forwarded,
+    ForwardedCall,
     Hops,
     NotThere,
     Problem,
@@ -54,7 +54,7 @@ class Service(Protocol):
 
 async def perform(service: Service, request: Request, now: float) -> Reply:
     """The reply to a request that arrived at `now`, on `Clock.monotonic`. Raises what the service raises."""
-    if isinstance(request, Forwarded):
+    if isinstance(request, ForwardedCall):
         answer = await service.call(received(request, now), request.hops)
         return Returned(answer.body, answer.epoch, answer.served_by)
     if isinstance(request, Fence):
@@ -69,9 +69,9 @@ async def perform(service: Service, request: Request, now: float) -> Reply:
     return Fetched(await service.ask(request.method, request.body))
 
 
-def forwarded(call: Call, hops: Hops, now: float) -> Forwarded:
+def forwarded(call: Call, hops: Hops, now: float) -> ForwardedCall:
     """The call as it travels."""
-    return Forwarded(
+    return ForwardedCall(
         key=_parts(call.key),
         method=call.method,
         body=call.body,
@@ -84,7 +84,7 @@ def forwarded(call: Call, hops: Hops, now: float) -> Forwarded:
     )
 
 
-def received(request: Forwarded, now: float) -> Call:
+def received(request: ForwardedCall, now: float) -> Call:
     """The call as it arrived. Raises BadName."""
     return Call(
         key=ObjectKey.checked(*request.key),

@@ -17,7 +17,7 @@ from domicile.node.wire.outbox import Outbox, Pieces
 WRITE_BUFFER = 256 << 10
 
 
-class Stream(asyncio.Protocol):
+class Stream(asyncio.BufferedProtocol):
     """Frames in, frames out, keepalives, back-pressure, one end. Subclasses say what a frame means.
 
     `ended` is why it ended, None while it lives.
@@ -45,9 +45,12 @@ class Stream(asyncio.Protocol):
         self._heard_at = self._loop.time()
         self._tick_at(self._heard_at)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
         self._heard_at = self._loop.time()
-        self._reader.feed(data)
+        self._reader.filled(nbytes)
         try:
             while self.ended is None and (body := self._reader.next()) is not None:
                 if len(body):

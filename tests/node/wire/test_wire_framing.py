@@ -12,11 +12,21 @@ from domicile.node.wire.framing import FRAME_MAX, HELLO_MAX, KEEPALIVE, PREAMBLE
 
 
 def read(reader: FrameReader, data: bytes) -> list[bytes]:
-    reader.feed(data)
+    """The bodies that are whole once `data` has arrived, as a socket delivers it."""
     found = []
-    while (body := reader.next()) is not None:
-        found.append(bytes(body))
+    while data:
+        fill(reader, data[:100_000])
+        data = data[100_000:]
+        while (body := reader.next()) is not None:
+            found.append(bytes(body))
     return found
+
+
+def fill(reader: FrameReader, data: bytes) -> None:
+    room = reader.room()
+    assert len(room) >= len(data)
+    room[: len(data)] = data
+    reader.filled(len(data))
 
 
 def test_frames_have_these_bytes() -> None:
@@ -68,7 +78,18 @@ def test_another_protocol_is_refused_at_its_first_bytes(garbage: bytes) -> None:
 def test_the_bound_may_grow_between_frames() -> None:
     """A longer frame right behind the last short one, in the same bytes, is read under the new bound."""
     reader = FrameReader(16)
-    reader.feed(PREAMBLE + frame(b"short") + frame(bytes(1000)))
+    fill(reader, PREAMBLE + frame(b"short") + frame(bytes(1000)))
     assert reader.next() == b"short"
     reader.limit = 1000
     assert reader.next() == bytes(1000)
+
+
+@given(st.lists(st.sampled_from([0, 5, 70_000, 200_000, 262_136, 300_000, FRAME_MAX]), max_size=6), st.integers(1, 9))
+def test_frames_of_any_length_fit_the_buffer(sizes: list[int], seed: int) -> None:
+    """Short and long frames in any order, cut anywhere: there is always room, and every body is right."""
+    bodies = [bytes([seed + i]) * size for i, size in enumerate(sizes)]
+    stream = PREAMBLE + b"".join(map(frame, bodies))
+    reader, found, step = FrameReader(FRAME_MAX), [], 7919 * seed
+    for at in range(0, len(stream), step):
+        found += read(reader, stream[at : at + step])
+    assert found == bodies
