@@ -92,7 +92,7 @@ class Copy:
     """What is known of one object. `state` is the one behind the last record written; only the loop's thread is here.
 
     `busy`: something longer than a record changes it; what comes meanwhile waits in `waiting`. `doubted`: an owner's
-    checksum differed from its own. `in_birth`: a base of nothing is staged, which takes no longer than a claim's look-up.
+    checksum differed from its own. `in_birth`: a base of nothing is staged; all it takes is a look-up.
     """
 
     __slots__ = (

@@ -99,6 +99,7 @@ class Journal:
         journal = cls(disk.open_journal(path, DATA_BEGIN + 2 * header.half_bytes), header)
         # What is read back below may be in the page cache only; what is answered from it must be on the platter.
         journal._file.sync()
+        journal.lower(journal.low)
         return journal
 
     @property
@@ -118,33 +119,35 @@ class Journal:
 
     def replay(self) -> Iterator[Record]:
         """The records above the low mark, in order; then `next` is where they end. Raises Corrupt when rot cut them."""
-        at = self.low
+        at, run = self.low, 0
+        lap_ends = self.low.offset // self._half * self._half + 2 * self._half
         while True:
-            found = None
-            for found in self._records(at):
+            begun = at
+            for found in self._records(at, run):
                 yield found
-                at = Mark(found.place.offset + found.size, found.place.sequence + 1)
-            following = Mark((at.offset // self._half + 1) * self._half, at.sequence)
-            if following.offset - self.low.offset // self._half * self._half >= 2 * self._half or not self._at(
-                following
-            ):
+                at, run = Mark(found.place.offset + found.size, found.place.sequence + 1), found.place.run
+            following = Mark(-(-at.offset // self._half) * self._half, at.sequence)
+            if following == begun or following.offset >= lap_ends or not self._at(following, run):
                 break
             at = following
         self._refuse_rot(at)
         self.next = self._after = at
         self._batch_at = at.offset
 
-    def _records(self, mark: Mark) -> Iterator[Record]:
-        """From `mark` to the end of its half, or of what is whole."""
+    def _records(self, mark: Mark, run: int) -> Iterator[Record]:
+        """From `mark` to the end of its half, or of what is whole and not of a run before `run`."""
         data = memoryview(self._read_half(mark.offset // self._half))
         at, sequence = mark.offset % self._half, mark.sequence
         lap = mark.offset - at
         while (record := decode(data, at)) is not None and record.place[:2] == (sequence, lap + at):
+            if record.place.run < run:
+                return
             yield record
+            run = record.place.run
             at, sequence = at + record.size, sequence + 1
 
-    def _at(self, mark: Mark) -> bool:
-        return next(self._records(mark), None) is not None
+    def _at(self, mark: Mark, run: int) -> bool:
+        return next(self._records(mark, run), None) is not None
 
     def _refuse_rot(self, end: Mark) -> None:
         """Only the last batch can be torn. A later one behind the end means that acked records became unreadable."""
@@ -169,7 +172,7 @@ class Journal:
         after = self._after
         if self._batch and after.offset - self._batch_at > BATCH_BYTES_MAX:
             return None
-        buffers = encode(Place(after.sequence, after.offset, self._batch_at), object_id, change)
+        buffers = encode(Place(after.sequence, after.offset, self._batch_at, self._header.turn), object_id, change)
         size = size_of(buffers)
         assert size <= self._half, f"a record of {size} bytes"
         begin = after.offset
@@ -178,7 +181,7 @@ class Journal:
         if (begin != after.offset and self._batch) or not self._free(begin):
             return None
         if begin != after.offset:
-            buffers = encode(Place(after.sequence, begin, begin), object_id, change)
+            buffers = encode(Place(after.sequence, begin, begin, self._header.turn), object_id, change)
         if not self._batch:
             self._batch_at = begin
         self._batch += buffers

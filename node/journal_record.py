@@ -18,7 +18,7 @@ from domicile.placement.records import Epoch, Generation, Incarnation, Position
 
 MAGIC = b"DJRN"
 VERSION = 1
-_HEAD = Struct(">4sBB2xIQQQ32s")
+_HEAD = Struct(">4sBB2xIQQQQ32s")
 _CRC = Struct(">I")
 HEADER_BYTES = _HEAD.size + _CRC.size
 _EXTENDED = Struct(">QQQQQQQQQQ?7x")
@@ -117,11 +117,16 @@ Change = Extended | Other
 
 
 class Place(NamedTuple):
-    """Where a record stands: its sequence number, its absolute offset, and where its batch began."""
+    """Where a record stands: its sequence number, its absolute offset, where its batch began, and whose it is.
+
+    `run` grows with every opening of the journal: what a torn batch left behind its tear does not follow upon what a
+    later opening wrote in its place.
+    """
 
     sequence: int
     offset: int
     batch: int
+    run: int
 
 
 class Record(NamedTuple):
@@ -140,7 +145,7 @@ def encode(place: Place, object_id: bytes, change: Change) -> list[bytes | memor
     else:
         kind, payload = _KIND_OTHER, [_ENCODER.encode(change)]
     length = sum(map(len, payload))
-    head = _HEAD.pack(MAGIC, VERSION, kind, length, place.sequence, place.offset, place.batch, object_id)
+    head = _HEAD.pack(MAGIC, VERSION, kind, length, *place, object_id)
     buffers: list[bytes | memoryview] = [head + _CRC.pack(_sum(head, payload)), *payload]
     if padding := -length % 8:
         buffers.append(bytes(padding))
@@ -157,7 +162,7 @@ def decode(data: memoryview, at: int) -> Record | None:
     if len(data) - at < HEADER_BYTES:
         return None
     head = data[at : at + _HEAD.size]
-    magic, version, kind, length, sequence, offset, batch, object_id = _HEAD.unpack(head)
+    magic, version, kind, length, *place, object_id = _HEAD.unpack(head)
     begin = at + HEADER_BYTES
     if magic != MAGIC or version != VERSION or length > len(data) - begin:
         return None
@@ -166,7 +171,7 @@ def decode(data: memoryview, at: int) -> Record | None:
         return None
     change: Change = _decode_extended(payload) if kind == _KIND_EXTENDED else _DECODER.decode(payload)
     size = HEADER_BYTES + length + -length % 8
-    return Record(Place(sequence, offset, batch), object_id, change, size)
+    return Record(Place(*place), object_id, change, size)
 
 
 def _sum(head: bytes | memoryview, payload: Sequence[bytes | memoryview]) -> int:

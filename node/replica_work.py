@@ -242,7 +242,8 @@ class LongWork:
                 await self._answer(item, self._writer.submit(copy, partial(_again, base, None, None), inside=True))
                 return
             await self._save(copy, base, 0)
-            change = await self._workers.run(partial(self._stager.place, copy, base))
+            place = partial(self._stager.place, copy, base)
+            change = await self._workers.run(place) if base.hashes or base.start else place()
             write = Write(change, Holds(base.incarnation, base.generation, base.start))
             done = self._writer.submit(copy, partial(_again, base, Work.STAGE, write), inside=True)
             await self._answer(item, done)

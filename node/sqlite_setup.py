@@ -40,13 +40,18 @@ def configure_sqlite(temp_dir: str) -> None:
 def configure(connection: apsw.Connection, pages_max: int) -> None:
     """Set what no SQLite file remembers. Raises Corrupt when this is no file in WAL mode with our page size."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    restrict(connection)
+    answers = connection.execute(_PRAGMAS.format(pages=pages_max)).fetchall()
+    if answers[-2:] != [(PAGE_SIZE,), ("wal",)]:
+        raise Corrupt(f"page size and journal mode are {answers[-2:]}, not {PAGE_SIZE} and wal")
+
+
+def restrict(connection: apsw.Connection) -> None:
+    """What no SQL of an object gets round, on whatever file; nothing here reads it."""
     connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.config(apsw.SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
-    answers = connection.execute(_PRAGMAS.format(pages=pages_max)).fetchall()
-    if answers[-2:] != [(PAGE_SIZE,), ("wal",)]:
-        raise Corrupt(f"page size and journal mode are {answers[-2:]}, not {PAGE_SIZE} and wal")
     connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
     connection.limit(apsw.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
     connection.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, SQL_BYTES_MAX)
