@@ -35,7 +35,7 @@ from domicile.node.setting import (
 
 PREFIX = "DOMICILE_"
 BARE_PREFIXES = ("NODE_", "OBJECT_")
-OTHER_NAMES = frozenset({"FAILPOINTS", "LOCK_FD"})  # DOMICILE_ names of the process, not settings of the node
+OTHER_NAMES = frozenset({"FAILPOINTS", "GRANT", "LOCK_FD"})  # DOMICILE_ names of the process, not settings of the node
 PROFILES: dict[str, dict[str, Any]] = {
     "fast": {
         "node_heartbeat_secs": 0.5,

@@ -234,8 +234,8 @@ class Parts:
     def _named(self, node_id: str) -> None:
         """So that the supervisor can deregister it when this process dies."""
         if self._process.supervised and self._config.placement.startswith(ETCD):
-            copy_id = self._hood.replicas.copy_id if self._hood is not None else ""
-            note_node(self._config.data, node_id, copy_id)
+            replicas = self._hood.replicas if self._hood is not None else None
+            note_node(self._config.data, node_id, replicas.copy_id if replicas is not None else "")
 
 
 def _told(process: Process, stopping: asyncio.Event) -> None:

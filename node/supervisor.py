@@ -3,7 +3,8 @@ section 3).
 
 It locks the data directory, starts the child under it, and waits. The lock is inherited: while either lives, no second
 node can use the directory. A child that died takes its process group with it, and is started again; a supervisor that
-dies takes the child with it. Signals to end are passed on once; the second kills.
+dies takes the child with it. Signals to end are passed on once; the second kills. Where the placement store is etcd, it
+makes the child's grant and deregisters a dead child before it starts the next (`etcd_gateway`).
 
 This file imports the standard library only and runs as a script (`command_line`), so that nothing of the node is in
 this process. Exit statuses:
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import fcntl
+import importlib.util
 import json
 import os
 import signal
@@ -25,6 +27,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from domicile.node.etcd_gateway import Registrar
 
 EXIT_IN_USE = 75
 EXIT_REPLACE = 86  # the child asks to be replaced at once: a method's thread can no longer be stopped
@@ -40,6 +46,7 @@ _WATCHED = (*_ENDINGS, signal.SIGCHLD)
 _PR_SET_PDEATHSIG = 1
 
 Log = Callable[[str, Mapping[str, object]], None]
+BeforeChild = Callable[[], Mapping[str, str]]
 OnDeath = Callable[[int, int], None]
 
 
@@ -56,12 +63,15 @@ class Death:
     ran_secs: float
 
 
-def command_line(data: str, child: Sequence[str], *, once: bool = False, quiet: bool = False) -> list[str]:
+def command_line(
+    data: str, child: Sequence[str], *, once: bool = False, quiet: bool = False, etcd: Mapping[str, Any] | None = None
+) -> list[str]:
     """What to exec to become the supervisor of the command `child` over the data directory `data`.
 
-    `quiet` tells only of a child that is started again.
+    `quiet` tells only of a child that is started again. `etcd` is what `registrar` takes.
     """
     flags = [*(["--once"] if once else []), *(["--quiet"] if quiet else [])]
+    flags += ["--etcd", json.dumps(etcd)] if etcd is not None else []
     # Isolated: neither this directory nor the environment may put another module in the place of the library's.
     return [sys.executable, "-I", "-S", __file__, "--data", data, *flags, "--", *child]
 
@@ -94,15 +104,27 @@ def inherited_lock(environ: Mapping[str, str], data: str) -> int | None:
 
 
 class Supervisor:
-    """Keeps one child running. `on_death(pid, status)` is called when a child is reaped, before the next starts."""
+    """Keeps one child running.
+
+    `before_child()` is called before each is started and adds to its environment; `on_death(pid, status)` when it is
+    reaped, before the next starts.
+    """
 
     def __init__(
-        self, child: Sequence[str], lock_fd: int, log: Log, now: Callable[[], float], on_death: OnDeath | None = None
+        self,
+        child: Sequence[str],
+        lock_fd: int,
+        log: Log,
+        now: Callable[[], float],
+        *,
+        before_child: BeforeChild | None = None,
+        on_death: OnDeath | None = None,
     ) -> None:
         self._child = list(child)
         self._lock_fd = lock_fd
         self._log = log
         self._now = now
+        self._before_child = before_child
         self._on_death = on_death
         self._asked = 0  # how often the supervisor was told to end
         self._pid = 0
@@ -125,8 +147,9 @@ class Supervisor:
                 backoff = min(2 * backoff, BACKOFF_MAX_SECS)
 
     def _run_child(self) -> Death:
+        environ = {**os.environ, **(self._before_child() if self._before_child else {})}
         began = self._now()
-        self._pid = self._spawn()
+        self._pid = self._spawn(environ)
         self._log("supervisor.started", {"child": self._pid})
         # Not yet reaped, its pid and group belong to nobody else: what is killed is what it left behind.
         while not (info := os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)):
@@ -142,7 +165,7 @@ class Supervisor:
             self._on_death(death.pid, status)
         return death
 
-    def _spawn(self) -> int:
+    def _spawn(self, environ: Mapping[str, str]) -> int:
         parent = os.getpid()
         pid = os.fork()
         if pid:
@@ -155,7 +178,7 @@ class Supervisor:
                 os._exit(1)  # it died before it could be bound to
             os.set_inheritable(self._lock_fd, True)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
-            os.execvpe(self._child[0], self._child, {**os.environ, LOCK_FD_VARIABLE: str(self._lock_fd)})  # noqa: S606 - no shell is meant
+            os.execvpe(self._child[0], self._child, {**environ, LOCK_FD_VARIABLE: str(self._lock_fd)})  # noqa: S606 - no shell is meant
         except OSError as error:
             os.write(2, f"cannot start {self._child[0]}: {error.strerror}\n".encode())
         finally:
@@ -183,6 +206,28 @@ class Supervisor:
         return False
 
 
+def registrar(etcd: Mapping[str, Any], data: str, log: Log) -> Registrar:
+    """What deals with etcd for the children. `etcd`: `access` (`etcd_gateway.Access`), `root`, `ttl_secs`.
+
+    Raises OSError, ssl.SSLError for files that cannot be used.
+    """
+    # This process sees no package (`command_line`): the module is the file beside this one.
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "etcd_gateway.py")
+    spec = importlib.util.spec_from_file_location("etcd_gateway", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    gateway = module.Gateway(module.Access(**etcd["access"]), module.Timer(time.monotonic, time.sleep))
+    made: Registrar = module.Registrar(gateway, etcd["root"], etcd["ttl_secs"], data, log)
+    return made
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def _ignoring(*errors: type[OSError], do: Callable[[], None]) -> None:
     try:
         do()
@@ -206,15 +251,26 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--data", required=True, help="the node's data directory")
     parser.add_argument("--once", action="store_true", help="do not start the child again")
     parser.add_argument("--quiet", action="store_true", help="tell only of restarts, in words")
+    parser.add_argument("--etcd", type=json.loads, help="where children are registered, as JSON")
     parser.add_argument("child", nargs="+", help="the child's command")
     options = parser.parse_args(arguments)
+    log = _log_restarts if options.quiet else _log_line
     try:
         fd = lock_data(options.data)
+        etcd = registrar(options.etcd, options.data, log) if options.etcd else None
     except (InUseError, OSError) as error:
         print(f"domicile: {error}", file=sys.stderr)
         return EXIT_IN_USE if isinstance(error, InUseError) else 1
-    log = _log_restarts if options.quiet else _log_line
-    return Supervisor(options.child, fd, log, time.monotonic).run(once=options.once)
+    if etcd is None:
+        return Supervisor(options.child, fd, log, time.monotonic).run(once=options.once)
+    return Supervisor(
+        options.child,
+        fd,
+        log,
+        time.monotonic,
+        before_child=lambda: etcd.before_child(_wall_ms()),
+        on_death=lambda pid, status: etcd.after_child(status, _wall_ms()),
+    ).run(once=options.once)
 
 
 if __name__ == "__main__":

@@ -56,13 +56,13 @@ def alive(pid: int) -> bool:
 class Under:
     """A supervisor under test, its child's notes and its log."""
 
-    def __init__(self, where: Path, code: str, *, once: bool = False) -> None:
+    def __init__(self, where: Path, code: str, *, once: bool = False, etcd: dict[str, Any] | None = None) -> None:
         self.where = where
         self.data = str(where / "data")
         child = [sys.executable, "-c", code, str(where)]
         self.log = where / f"log-{time.monotonic_ns()}"  # a file: what a child leaves behind would keep a pipe open
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(command_line(self.data, child, once=once), stderr=log)
+            self.process = subprocess.Popen(command_line(self.data, child, once=once, etcd=etcd), stderr=log)
 
     def starts(self) -> list[list[int]]:
         """pid, group, parent, what it left, lock descriptor, of each child so far."""
@@ -87,8 +87,8 @@ Run = Callable[..., Under]
 def run(tmp_path: Path) -> Iterator[Run]:
     made: list[Under] = []
 
-    def make(code: str = CHILD, *, once: bool = False, stubborn: bool = False) -> Under:
-        made.append(Under(tmp_path, code.replace("sys.exit(0)", "pass") if stubborn else code, once=once))
+    def make(code: str = CHILD, *, once: bool = False, stubborn: bool = False, etcd: Any = None) -> Under:
+        made.append(Under(tmp_path, code.replace("sys.exit(0)", "pass") if stubborn else code, once=once, etcd=etcd))
         return made[-1]
 
     yield make
