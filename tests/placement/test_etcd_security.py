@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from etcd_servers import Etcd, running, until
 
 from domicile.node.config import Config
+from domicile.node.etcd_gateway import Access, Gateway, GatewayError, Timer
 from domicile.placement import etcd_link
 from domicile.placement.embedded import EmbeddedStore
 from domicile.placement.etcd import EtcdStore
@@ -41,10 +42,10 @@ class Authority:
         own = self._certificate(self._name, self._key, x509.BasicConstraints(ca=True, path_length=0))
         self.ca = self._write("ca.pem", own.public_bytes(serialization.Encoding.PEM))
 
-    def sign(self, name: str) -> tuple[Path, Path]:
+    def sign(self, name: str, *, common_name: bool = False) -> tuple[Path, Path]:
         """Certificate and key for `name`, good for both ends of a connection to this machine."""
         key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)] if common_name else [])
         signed = self._certificate(subject, key, x509.BasicConstraints(ca=False, path_length=None))
         secret = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -192,7 +193,7 @@ async def test_who_is_not_allowed_has_not_written(settings: Config, store: EtcdS
         password="guess",
     )
     stranger = EtcdStore(wrong, time.monotonic, asyncio.sleep)
-    # Without a user, etcd takes the certificate's name for one.
+    # Without a user etcd goes by the common name of the certificate; these have none.
     nobody = EtcdStore(replace(wrong, user="", password=""), time.monotonic, asyncio.sleep)
     for refusing, why in (
         (stranger, "authentication failed"),
@@ -206,6 +207,48 @@ async def test_who_is_not_allowed_has_not_written(settings: Config, store: EtcdS
         assert time.monotonic() - began < 1.0
     await stranger.close()
     await nobody.close()
+
+
+async def test_a_supervisor_is_let_in_the_same_way(store: EtcdStore, guarded: Etcd, settings: Config) -> None:
+    """By the gateway, with certificate and password; a token that is no more is got anew."""
+    access = Access(
+        guarded.endpoints,
+        settings.placement_ca_file,
+        settings.placement_cert_file,
+        settings.placement_key_file,
+        settings.placement_user,
+        settings.placement_password_file,
+    )
+    gateway = Gateway(access, Timer(time.monotonic, time.sleep))
+    grant = gateway.grant(30)
+    await put(store, "/c/nodes/n")
+    assert gateway.depart("/c/nodes/n", "/c/departures/n", b"{}")
+    (member,) = guarded.members
+    member.kill()
+    guarded.restart(member)
+    assert not gateway.depart("/c/nodes/n", "/c/departures/n", b"again")
+    gateway.revoke(grant)
+    assert [(r.key, r.value) for r in (await store.scan("/c/departures/")).records] == [("/c/departures/n", b"{}")]
+    with pytest.raises(GatewayError, match="denied"):
+        gateway.depart("/c/departures/n", "/elsewhere", b"")
+    once = iter((0.0, 0.0, 60.0))
+    stranger = Gateway(replace(access, cert_file=""), Timer(lambda: next(once), lambda secs: None))
+    with pytest.raises(GatewayError):
+        stranger.grant(30)
+
+
+async def test_a_supervisors_certificate_with_a_common_name_is_refused_in_words(
+    guarded: Etcd, authority: Authority
+) -> None:
+    """etcd's gateway takes none; the supervisor is told at once and can say why."""
+    cert, key = authority.sign("named", common_name=True)
+    began = time.monotonic()
+    named = Gateway(
+        Access(guarded.endpoints, str(authority.ca), str(cert), str(key)), Timer(time.monotonic, time.sleep)
+    )
+    with pytest.raises(GatewayError, match="CommonName"):
+        named.grant(30)
+    assert time.monotonic() - began < 1
 
 
 @pytest.mark.parametrize("trusting", ["another authority", "no certificate", "no TLS"])
