@@ -26,6 +26,7 @@ PUMP_SECS = 0.05
 TIMER_SECS_MAX = 3600.0
 MIRROR_TRIES = 3
 RETRY_SECS = 5.0
+UNADMITTED_SECS = 0.5
 
 
 class DueAlarms:
@@ -72,6 +73,9 @@ class DueAlarms:
             self._ring_in(RETRY_SECS)
             return
         until = self._host.clock.monotonic() + PUMP_SECS
+        if self._is_due() and not self._host.admitted():
+            self._again_in(UNADMITTED_SECS)  # past its deadline a node starts no alarm
+            return
         while self._is_due() and self._host.clock.monotonic() < until and self._residency.serving:
             due = alarm_table.due_now(self._residency.engine.db, self._host.clock.wall_ms(), 1)
             if not due:
@@ -149,6 +153,11 @@ class DueAlarms:
             self._timer = None
         if secs > 0 and not self._over:
             self._timer = self._host.loop.call_later(min(secs, TIMER_SECS_MAX), self._arm)
+
+    def _again_in(self, secs: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._host.loop.call_later(secs, self._arm)
 
     def _is_due(self) -> bool:
         return not self._over and self.earliest is not None and self.earliest <= self._host.clock.wall_ms()

@@ -51,6 +51,7 @@ class Host:
     incidents: Incidents
     call_out: Callable[[Call], Awaitable[Answer]]
     replace_process: Callable[[str], None]
+    admitted: Callable[[], bool]
     peers: Peers | None = None
     replicas: Replicas | None = None
 

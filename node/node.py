@@ -291,6 +291,7 @@ class Node(NodeFront):
             nodes=self._nodes,
             incidents=self._incidents,
             replace_process=seams.replace_process,
+            admitted=lambda: self.admission.remaining() > 0,
             peers=seams.peers,
             replicas=seams.replicas,
         )
