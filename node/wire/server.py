@@ -22,6 +22,7 @@ from domicile.node.wire.service import Service, bounded, failed, perform
 from domicile.node.wire.wiring import Wiring
 
 REFUSALS_SECS = 1.0
+STOP_SECS = 2.0
 
 
 class Handler(Service, Protocol):
@@ -44,6 +45,7 @@ class PeerServer:
         self._inbox: list[tuple[Accepted, int]] = []
         self._messages: list[tuple[Speaker, Said]] = []
         self._running: set[asyncio.Task[Reply]] = set()
+        self._stopping = False
         self._refused = 0
         self._refusal_told_at = float("-inf")
 
@@ -56,11 +58,12 @@ class PeerServer:
         """Accept no more, cut requests that still run, let replies that are ready leave, close."""
         if self._listener is not None:
             self._listener.close()
+        self._stopping = True
         running = [*self._running]
         for task in running:
             task.cancel()
         if running:
-            await asyncio.wait(running)
+            await asyncio.wait(running, timeout=STOP_SECS)
         await asyncio.sleep(0)  # their replies go into the connections
         for connection in [*self._connections]:
             connection.end("the node stops", gently=True)
@@ -139,7 +142,8 @@ class PeerServer:
     def _performed(self, connection: Accepted, number: int, task: asyncio.Task[Reply]) -> None:
         self._running.discard(task)
         if task.cancelled():
-            connection.end("the node stops", gently=True)  # it may have run: only a lost connection says so
+            if not self._stopping:  # it may have run: only a lost connection says so, and `stop` ends all
+                connection.end("a request was cancelled", gently=True)
         elif (error := task.exception()) is not None:
             connection.answer(number, failed(error, self._problems))
         else:

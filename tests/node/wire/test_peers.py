@@ -364,6 +364,34 @@ def test_bytes_beyond_the_bound_are_refused(between: Between, quick: Any) -> Non
     between(story)
 
 
+def test_a_listener_that_stops_sends_what_is_ready(between: Between) -> None:
+    """Of two calls that a stop interrupts one still has an answer: it leaves; the other is gone, sent."""
+
+    async def story(ends: Any) -> None:
+        address, handler, server = await ends.serve()
+        peers = ends.peers()
+
+        async def wait(arrived: Call) -> bytes:
+            try:
+                return bytes(await ends.loop.create_future())
+            except asyncio.CancelledError:
+                if arrived.body == b"ready":
+                    return b"ready"
+                raise
+
+        handler.on_call = wait
+        calls = [peers.call(address, call(9e9, body), Hops(), 5) for body in (b"cut", b"ready")]
+        waiting = [asyncio.ensure_future(each) for each in calls]
+        await ends.until(lambda: len(handler.calls) == 2)
+        await server.stop()
+        cut, ready = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(cut, PeerGone)
+        assert cut.sent
+        assert ready.body == b"ready"
+
+    between(story)
+
+
 @pytest.mark.parametrize("how", ["forget", "close", "stop"])
 def test_the_end_of_a_peer_ends_what_waits_for_it(between: Between, how: str) -> None:
     """A departed peer, a node that stops and a listener that stops fail what waits with PeerGone, sent."""
