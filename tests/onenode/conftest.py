@@ -255,6 +255,10 @@ class Home:
     def awake(self, cls: str, name: str) -> bool:
         return self.node._residents.find(self.key(cls, name).id) is not None
 
+    async def a_while(self, secs: float) -> None:
+        """Let the node run on for `secs`: a fault lasts, a client backs off, or what must not happen has its chance."""
+        await asyncio.sleep(secs)
+
     async def until(self, holds: Callable[[], Any], what: str) -> None:
         """Wait on the condition `what`, not on time."""
         async with asyncio.timeout(WAIT_SECS):

@@ -95,7 +95,7 @@ def test_a_flood_of_overdue_alarms_comes_once_each_and_in_measure(run):
             await home.call("Chime", "other", "rings")
             slowest = max(slowest, time.monotonic() - began)
             most_awake = max(most_awake, len(home.node._residents._waking))
-            await asyncio.sleep(0.005)
+            await home.a_while(0.005)
 
         assert slowest < 2
         assert most_awake <= 33
@@ -145,20 +145,20 @@ def test_a_handler_may_wipe_everything(run, payload):
         await home.call("Chime", "a", "arm", 0.1, payload)
         running.clear()
         await home.until(lambda: running, "the handler ran")
-        await asyncio.sleep(0.5)
+        await home.a_while(0.5)
         assert len(running) == 1
         if payload == "wipe":
             assert await home.call("Chime", "a", "tables") == await home.call("Chime", "a", "armed") == []
             assert await mirror_rows(home) == 0
             await home.sleep_object("Chime", "a")
-            await asyncio.sleep(0.5)
+            await home.a_while(0.5)
             assert not home.awake("Chime", "a"), "nothing wakes it"
         else:
             assert sorted(await home.call("Chime", "a", "tables")) == ["notes", "rings"]
             assert len(await home.call("Chime", "a", "armed")) == 1
         await home.node.delete(home.key("Chime", "a"), None, None)
         home.watch.ahead_ms += 3_600_000
-        await asyncio.sleep(0.5)
+        await home.a_while(0.5)
         assert len(running) == 1, "a deleted object's alarm does not come back"
         assert await mirror_rows(home) == 0
         with pytest.raises(NoSuchObject):
@@ -176,7 +176,7 @@ def test_an_object_deleted_while_its_handler_runs_is_gone(run):
             name = f"o{i}"
             await home.call("Chime", name, "arm", 0.01 * (i % 3))
             await home.node.delete(home.key("Chime", name), None, None)
-        await asyncio.sleep(0.4)
+        await home.a_while(0.4)
         assert await mirror_rows(home) == 0
         assert (await home.node.list_objects("demo", None, "", None))["objects"] == []
 
@@ -256,7 +256,7 @@ def test_what_fell_due_while_nothing_ran_fires_at_start(run, how):
         running.clear()
         await home.start()
         await home.until(lambda: len(running) >= len(names), "all have fired")
-        await asyncio.sleep(0.3)
+        await home.a_while(0.3)
         assert len(running) == len(names)
         assert await home.call("Chime", "o7", "rings") != []
 

@@ -81,7 +81,7 @@ def test_an_arm_that_was_rolled_back_fires_nothing(run):
         await home.call("Bell", "a", "rings")
         with pytest.raises(MethodFailed):
             await home.call("Bell", "a", "arm_and_fail")
-        await asyncio.sleep(0.2)
+        await home.a_while(0.2)
 
         assert await home.call("Bell", "a", "rings") == await home.call("Bell", "a", "table") == []
         assert (await home.mirror("Bell", "a")).row is None
@@ -130,7 +130,7 @@ def test_a_failing_handler_backs_off_and_stays_visible(run):
 
         await home.until(failed, "it is given up")
         home.watch.ahead_ms += 7200 * SECOND_MS
-        await asyncio.sleep(0.3)
+        await home.a_while(0.3)
         (row,) = await home.call("Bell", "a", "table")
         assert row["attempts"] == 6
         assert await home.call("Bell", "a", "rings") == []
@@ -172,7 +172,7 @@ def test_an_object_that_cannot_wake_does_not_spin(run):
         await home.call("Broken", "a", "arm", 0.3)
         await home.sleep_object("Broken", "a")
         await home.until(lambda: "alarm.failed" in home.log.getvalue(), "the wake failed")
-        await asyncio.sleep(0.5)
+        await home.a_while(0.5)
         assert home.log.getvalue().count("alarm.failed") == 1
 
     run(scenario, Broken)
@@ -185,7 +185,7 @@ def test_cron_fires_missed_times_once(run):
         await home.call("Bell", "a", "arm_cron", "* * * * *")
         home.watch.ahead_ms += 3 * 3600 * SECOND_MS
         await rung(home, "a", 1)
-        await asyncio.sleep(0.3)
+        await home.a_while(0.3)
         rings = await home.call("Bell", "a", "rings")
         (row,) = await home.call("Bell", "a", "table")
 
@@ -242,7 +242,7 @@ def test_an_alarm_is_not_lost_with_the_handler_s_flight(run):
         await home.start()
         await home.until(lambda: home.awake("Bell", "a"), "the sweep wakes it")
         await rung(home, "a", 1)
-        await asyncio.sleep(0.2)
+        await home.a_while(0.2)
         assert len(await home.call("Bell", "a", "rings")) == 1
 
     run(scenario, Bell, object_sweep_secs=0.2)
@@ -315,7 +315,7 @@ def test_an_object_whose_caller_waits_for_the_mirror_is_not_put_to_sleep(run):
 
         async def slowly(conditions, mutations, grant=None):
             if any("/alarm-of/" in getattr(m, "key", "") for m in mutations):
-                await asyncio.sleep(0.4)
+                await home.a_while(0.4)
             return await write(conditions, mutations, grant)
 
         home.store.write = slowly

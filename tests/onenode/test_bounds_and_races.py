@@ -161,7 +161,7 @@ def test_idle_objects_sleep_and_busy_ones_do_not(run):
         began = home.node.now()
         while home.awake("Worker", "idle"):
             await home.call("Worker", "busy", "keys")
-            await asyncio.sleep(0.05)
+            await home.a_while(0.05)
             assert home.node.now() - began < 5
         assert home.awake("Worker", "busy")
         assert await home.call("Worker", "idle", "keys") == ["x"]

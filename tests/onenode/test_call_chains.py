@@ -185,7 +185,7 @@ def test_an_outgoing_call_waits_for_earlier_writes_to_land(run):
         await home.until(lambda: residency.flights.behind, "it is committed and not landed")
         tell = asyncio.create_task(home.call("Node", "a", "write_then_tell", "b"))
         await home.until(lambda: residency.rounds._running, "it runs")
-        await asyncio.sleep(0.2)
+        await home.a_while(0.2)
         assert not tell.done()
         assert home.residency("Node", "b").log.mark == home.residency("Node", "b").flights.landed, "b heard nothing"
         home.bucket.down = False
@@ -260,7 +260,7 @@ def test_an_outgoing_call_right_after_a_rotation_does_not_wait_for_itself(run):
             residency = home.residency("Heavy", "a")
             both = asyncio.gather(home.call("Heavy", "a", "fill", 9000), home.call("Heavy", "a", method, "b"))
             await home.until(lambda residency=residency: residency.rounds._running, "it waits")
-            await asyncio.sleep(0.1)
+            await home.a_while(0.1)
             home.bucket.down = False
             async with asyncio.timeout(5):
                 assert (await both)[1] == told
@@ -294,7 +294,7 @@ def test_a_round_that_is_cut_off_answers_everybody_and_runs_nobody_twice(run, ou
         both = asyncio.gather(*calls, return_exceptions=True)
         residency = home.residency("Cut", "a")
         await home.until(lambda: residency.engine.db.length > residency.log.length - 1, "begun")
-        await asyncio.sleep(0.2)
+        await home.a_while(0.2)
         if outcome == "ended":
             residency.end(RuntimeError("the lease is lost"))
         async with asyncio.timeout(10):

@@ -72,7 +72,7 @@ def test_every_answer_waits_for_what_it_saw(run, method, error):
         key = "k" if method == "replay" else None
         call = home.call("Ledger", "a", "add" if method == "replay" else method, idempotency_key=key)
         answer = asyncio.create_task(call)
-        await asyncio.sleep(0.8)
+        await home.a_while(0.8)
         assert not answer.done()
         assert not write.done()
         home.bucket.down = False
@@ -205,7 +205,7 @@ def test_calls_that_wait_for_a_deleted_object_learn_it(run):
         spin = asyncio.create_task(home.call("Ledger", "a", "look_and_spin"))
         await home.until(lambda: home.residency("Ledger", "a").rounds._running, "it runs")
         deletion = asyncio.create_task(home.node.delete(home.key("Ledger", "a"), None, None))
-        await asyncio.sleep(0.05)
+        await home.a_while(0.05)
         calls = [asyncio.create_task(home.call("Ledger", "a", "add")) for _ in range(20)]
         async with asyncio.timeout(5):
             await deletion
@@ -262,7 +262,7 @@ def test_an_outage_of_the_store_does_not_fill_the_disk(run):
         for name in ("a", "beats"):
             assert home.residency("Writer", name).log.length < 4 << 20
         mark = residency.log.mark
-        await asyncio.sleep(0.3)
+        await home.a_while(0.3)
         assert residency.log.mark == mark
         home.bucket.down = False
         await home.landed("Writer", "a")

@@ -106,7 +106,7 @@ def test_blips_of_the_store_leave_no_gap(run):
                 answered.add(await home.call("Probe", "a", "put", i, 500))
             except (OutcomeUnknown, NotServing, NotHome):
                 unknown.add(i)
-                await asyncio.sleep(0.01)  # as a client backs off
+                await home.a_while(0.01)  # as a client backs off
 
         async def writer(stop):
             while not stop.is_set():
