@@ -23,6 +23,7 @@ from domicile.node.errors import Fenced
 from domicile.node.failpoints import Failpoints
 from domicile.node.front import NodeFront
 from domicile.node.host import Host
+from domicile.node.idle_copies import IdleCopies
 from domicile.node.nodes import Nodes
 from domicile.node.peer_handler import PeerHandler
 from domicile.node.peering import Peers
@@ -147,6 +148,8 @@ class Node(NodeFront):
             self._tick(),
         ):
             self._spawn(part)
+        if self._seams.replicas is not None:
+            self._spawn(IdleCopies(self._host, self._seams.replicas).run())
 
     def leaving(self) -> None:
         """From here on nothing wakes, and the node says that it is not ready."""

@@ -160,3 +160,23 @@ def test_a_node_that_leaves_sends_its_callers_on(cluster):
         assert all(seen == list(range(1, len(seen) + 1)) for seen in numbers.values())
 
     cluster(scenario, Counter)
+
+
+def test_idle_copies_leave_stubs_and_the_object_comes_back(cluster):
+    """A copy that the manifest covers leaves the disk once idle; a takeover afterwards has everything all the same."""
+
+    async def scenario(c):
+        home = c.nodes[0]
+        for _ in range(5):
+            await home.call("Counter", "a", "increment")
+        object_id = ObjectKey("demo", "Counter", "a").id
+        await c.until(lambda: not home.residency("Counter", "a").leg.behind, "the store has it all")
+        await c.until(
+            lambda: all(one.hood.replicas.copy(object_id) is None for one in c.nodes[1:]), "the copies are let go"
+        )
+        await home.crash()
+
+        assert await c.nodes[0].call("Counter", "a", "increment") == 6
+        assert await c.nodes[1].node.incidents() == []
+
+    cluster(scenario, Counter, object_replica_idle_secs=0.5, object_store_interval_ms=100)
