@@ -213,8 +213,8 @@ def test_a_real_node_killed_is_gone_at_once_and_back_as_another(
 
     supervisor = node()
     (first,) = until(registered)
-    child = int(subprocess.run(["pgrep", "-P", str(supervisor.pid)], capture_output=True, text=True).stdout)
-    os.kill(child, signal.SIGKILL)
+    started = next(line for line in (tmp_path / "log").read_text().splitlines() if "supervisor.started" in line)
+    os.kill(json.loads(started)["child"], signal.SIGKILL)
     killed = time.monotonic()
     until(lambda: first not in registered())
     assert time.monotonic() - killed < 2
