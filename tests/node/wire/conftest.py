@@ -36,6 +36,7 @@ from domicile.node.wire.messages import (
     Holds,
     Hops,
     Said,
+    Watermark,
 )
 from domicile.node.wire.network import PeerTls, TcpNetwork
 from domicile.node.wire.server import PeerServer
@@ -87,10 +88,12 @@ class Handler:
         self.batches.append([*messages])
         futures = []
         for _, message in messages:
-            assert isinstance(message, Append)
             future: asyncio.Future[Answered] = self.loop.create_future()
             futures.append(future)
-            self.held.append((future, message))
+            if isinstance(message, Append):
+                self.held.append((future, message))
+            else:
+                future.set_result(Watermark(None))
         if not self.hold:
             self.release()
         return futures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -13,13 +14,16 @@ import pytest
 
 from domicile.node.errors import PeerBusy, PeerGone
 from domicile.node.wire.codec import FIRST, Codec
-from domicile.node.wire.framing import FRAME_MAX, PREAMBLE, frame
-from domicile.node.wire.hello import Hello
+from domicile.node.wire.framing import FRAME_MAX, HEADER, PREAMBLE, frame
+from domicile.node.wire.hello import Dialing, Hello
 from domicile.node.wire.limits import Limits
-from domicile.node.wire.messages import Append, Holds
+from domicile.node.wire.messages import Append, AskWatermark, Holds, Part
+from domicile.placement.records import Epoch, Generation
 
 Between = Callable[[Callable[[Any], Awaitable[Any]]], Any]
 MakeAppend = Callable[..., Append]
+EPOCH = Epoch(1, 7)
+GENERATION = Generation(EPOCH, 0)
 
 
 def lengths(answers: list[Any]) -> list[int]:
@@ -357,6 +361,48 @@ def test_garbage_closes_its_own_connection_only(
         writer.close()
         assert lengths([await peers.say(address, make_append(1))]) == [101]
         assert not ends.log.why("peer.lost")
+
+    between(story)
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (frame(b"\xc1"), "cannot be read"),
+        (frame(b"\x91\x92\x01\x92\x63\x01"), "cannot be read"),
+        (frame(FIRST.encode([(1, Holds(EPOCH, GENERATION, 1))])), "cannot be read"),
+        (frame(FIRST.encode([(1, AskWatermark(b"o")), (1, AskWatermark(b"o"))])), "twice"),
+        ((FRAME_MAX + 1).to_bytes(4, "big") + bytes(4), "over the bound"),
+        (
+            b"".join(frame(FIRST.encode([(1, Part(memoryview(bytes(1000)), last=False))])) for _ in range(9)),
+            "over 5000",
+        ),
+    ],
+    ids=["garbage", "unknown message", "a reply", "number twice", "oversize", "endless message"],
+)
+def test_a_member_that_breaks_the_protocol_is_cut_off(
+    between: Between, make_append: MakeAppend, quick: Any, sent: bytes, why: str
+) -> None:
+    """One that has proved itself and then talks nonsense loses its connection, with the reason in the log."""
+
+    async def story(ends: Any) -> None:
+        address, handler, _ = await ends.serve(limits=quick(message_max=5000))
+        handler.hold = True
+        host, port = address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        dialing = Dialing(ends.wiring("x").identity(), "append", (1,), bytes)
+        writer.write(PREAMBLE + frame(dialing.hello))
+        head = await reader.readexactly(len(PREAMBLE) + HEADER.size)
+        welcome = await reader.readexactly(HEADER.unpack(head[-HEADER.size :])[0])
+        writer.write(frame(dialing.proof(welcome)[1]) + sent)
+        with contextlib.suppress(ConnectionResetError):
+            await reader.read()
+        await ends.until(lambda: ends.log.why("peer.closed"))
+        assert why in ends.log.why("peer.closed")[0]
+        writer.close()
+        handler.release()
+        handler.hold = False
+        assert lengths([await ends.peers().say(address, make_append(1))]) == [101]
 
     between(story)
 
