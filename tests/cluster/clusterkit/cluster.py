@@ -21,6 +21,8 @@ from simworld.history import History
 
 from clusterkit.clients import RovingClient, RovingLoad
 from clusterkit.wires import Wire
+from domicile.node.config import load
+from domicile.placement.keys import Keys
 
 ETCD_FLAGS = ("--heartbeat-interval", "50", "--election-timeout", "250")
 QUICK = {
@@ -134,6 +136,9 @@ class Cluster:
             node.settings["DOMICILE_ADVERTISE"] = f"127.0.0.1:{node.peer.port}"
             store = f"127.0.0.1:{node.etcd.port}"
         node.settings["DOMICILE_PLACEMENT"] = f"etcd://{store}"
+        config = load(node.settings).config
+        root = Keys(config.cluster, config.region).root
+        node.registrar = {"access": {"endpoints": [store]}, "root": root, "ttl_secs": config.node_ttl_secs}
 
     def _speakers(self) -> dict[str, int]:
         return {node.name: node.serving_pid() for node in self.running()}

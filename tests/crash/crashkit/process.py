@@ -61,7 +61,10 @@ def free_port() -> int:
 
 
 class NodeProcess:
-    """One node: `data` is its directory, `log` what its processes say, over all starts."""
+    """One node: `data` is its directory, `log` what its processes say, over all starts.
+
+    `registrar`: what its supervisor is told of etcd, where that is the placement store.
+    """
 
     def __init__(self, where: Path, settings: dict[str, str] | None = None, data: Path | None = None) -> None:
         self.where = where
@@ -69,6 +72,7 @@ class NodeProcess:
         self.log = where / "log"
         self.port = free_port()
         self.settings = {**QUICK, **(settings or {})}
+        self.registrar: dict[str, Any] | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self._read = 0
         where.mkdir(parents=True, exist_ok=True)
@@ -85,7 +89,9 @@ class NodeProcess:
             armed = self.where / "armed"
             armed.write_text(failpoints)
             read = f'export DOMICILE_FAILPOINTS="$(cat {shlex.quote(str(armed))})"; : > {shlex.quote(str(armed))}; '
-            child = command_line(str(self.data), ["/bin/sh", "-c", f"{read} exec {shlex.join(child)}"])
+            child = command_line(
+                str(self.data), ["/bin/sh", "-c", f"{read} exec {shlex.join(child)}"], etcd=self.registrar
+            )
         elif failpoints:
             environ["DOMICILE_FAILPOINTS"] = failpoints
         self._read = self.log.stat().st_size if self.log.exists() else 0
