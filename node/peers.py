@@ -32,7 +32,7 @@ from domicile.node.wire.messages import (
     Said,
     weight,
 )
-from domicile.node.wire.service import forwarded, outcome, strange
+from domicile.node.wire.service import forwarded, outcome, strange, usable
 from domicile.node.wire.wiring import Wiring
 
 FETCH_SECS = 10.0
@@ -59,34 +59,35 @@ class Peers:
         return cast("asyncio.Future[Answered]", future)  # the append lane lets nothing else through
 
     async def fence(self, peer: str, fence: Fence, secs: float) -> FenceAnswer:
-        """Raises PeerGone, and what the peer raises."""
-        reply = await self._request(peer, "call", fence, secs)
+        """Raises PeerGone, also when the peer refuses."""
+        reply = usable(await self._request(peer, "call", fence, secs))
         if not isinstance(reply, FenceAnswer):
             raise strange(reply)
         return reply
 
     async def fetch_log(self, peer: str, fetch: FetchLog, secs: float = FETCH_SECS) -> bytes:
-        """Raises PeerGone, BlobMissing, and what the peer raises."""
-        return await self._fetch(peer, "bulk", fetch, secs)
+        """Raises BlobMissing, and PeerGone, also when the peer refuses."""
+        return _data(usable(await self._request(peer, "bulk", fetch, secs)))
 
     async def fetch_chunk(self, peer: str, fetch: FetchChunk, secs: float = FETCH_SECS) -> bytes:
-        """Raises PeerGone, BlobMissing, and what the peer raises."""
-        return await self._fetch(peer, "bulk", fetch, secs)
+        """Raises BlobMissing, and PeerGone, also when the peer refuses."""
+        return _data(usable(await self._request(peer, "bulk", fetch, secs)))
 
     async def drop(self, peer: str, dropped: Dropped, secs: float = DROP_SECS) -> None:
-        """Returns when the peer has dropped its copy. Raises PeerGone, and what the peer raises."""
-        await self._fetch(peer, "call", dropped, secs)
+        """Returns when the peer has dropped its copy. Raises PeerGone, also when the peer refuses."""
+        usable(await self._request(peer, "call", dropped, secs))
 
     async def call(self, peer: str, call: Call, hops: Hops, secs: float) -> Answer:
         """Forward a call. Raises PeerGone, PeerBusy, and the peer's error as it raised it."""
-        reply = await self._request(peer, "call", forwarded(call, hops, self._wiring.clock.monotonic()), secs)
+        request = forwarded(call, hops, self._wiring.clock.monotonic())
+        reply = outcome(await self._request(peer, "call", request, secs))
         if not isinstance(reply, Returned):
             raise strange(reply)
-        return Answer(reply.body, reply.epoch, reply.served_by)
+        return Answer(reply.body, reply.epoch, reply.served_by, reply.node)
 
     async def ask(self, peer: str, method: str, body: bytes, secs: float) -> bytes:
-        """Raises PeerGone, and what the peer raises."""
-        return await self._fetch(peer, "call", Ask(method, body), secs)
+        """Raises PeerGone, PeerBusy, and the peer's error as it raised it."""
+        return _data(outcome(await self._request(peer, "call", Ask(method, body), secs)))
 
     def forget(self, peer: str) -> None:
         """Close what there is to a peer that has departed; what is unanswered fails with PeerGone."""
@@ -101,12 +102,6 @@ class Peers:
             link.end("this node stops")
         await asyncio.gather(*(link.dialing for link in links.values() if link.dialing), return_exceptions=True)
 
-    async def _fetch(self, peer: str, lane: Lane, request: Request, secs: float) -> bytes:
-        reply = await self._request(peer, lane, request, secs)
-        if not isinstance(reply, Fetched):
-            raise strange(reply)
-        return reply.data
-
     async def _request(self, peer: str, lane: Lane, request: Request, secs: float) -> Reply:
         self._check(request)
         loop = self._wiring.loop
@@ -115,7 +110,7 @@ class Peers:
         number, future = connection.ask(request)
         timer = loop.call_later(secs, connection.give_up, number, f"no reply within {secs:g} s")
         try:
-            return outcome(await future)
+            return await future
         finally:
             timer.cancel()
             if future.cancelled():
@@ -135,6 +130,12 @@ class Peers:
             else:
                 self._links[peer, lane] = link
         return link
+
+
+def _data(reply: Reply) -> bytes:
+    if not isinstance(reply, Fetched):
+        raise strange(reply)
+    return reply.data
 
 
 class Link:

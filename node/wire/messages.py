@@ -232,11 +232,12 @@ class Fetched(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class Returned(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """A forwarded call's result; `body` is JSON text."""
+    """A forwarded call's result; `body` is JSON text; `node` served it, empty: the one that answers."""
 
     body: bytes
     epoch: Epoch
     served_by: Literal["owner", "replica", "store"] = "owner"
+    node: str = ""
 
 
 class Problem(msgspec.Struct, frozen=True, array_like=True, tag=9):

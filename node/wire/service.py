@@ -1,8 +1,8 @@
 """Requests and their replies, at both ends: calls, fences, chunks and what is asked by name.
 
-An error of `domicile.errors` travels as its problem document and is raised again as the same class, with detail, extra,
-outcome and Retry-After; BlobMissing as itself. What is in neither tree is a bug of the answering node: it is logged
-there under an id, and the asker raises `internal` with that id.
+An error of `domicile.errors` travels as its problem document. Calls and what is asked by name raise it again as the
+same class, with detail, extra, outcome and Retry-After; for a fence or a fetch it is as good as no answer: PeerGone.
+BlobMissing is raised again as itself. What is in neither tree is a bug of the answering node, logged there under an id.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Protocol
 
 import msgspec
 
-from domicile.errors import DomicileError
-from domicile.node.errors import BlobMissing, PeerGone
+from domicile.errors import DomicileError, NotServing
+from domicile.node.errors import BlobMissing, BlobUnavailable, PeerGone
 from domicile.node.problems import Problems, parse
 from domicile.node.values import Answer, Call
 from domicile.node.wire.messages import (
@@ -56,7 +56,7 @@ async def perform(service: Service, request: Request, now: float) -> Reply:
     """The reply to a request that arrived at `now`, on `Clock.monotonic`. Raises what the service raises."""
     if isinstance(request, ForwardedCall):
         answer = await service.call(received(request, now), request.hops)
-        return Returned(answer.body, answer.epoch, answer.served_by)
+        return Returned(answer.body, answer.epoch, answer.served_by, answer.node)
     if isinstance(request, Fence):
         return await service.fence(request)
     if isinstance(request, FetchLog):
@@ -102,6 +102,8 @@ def failed(error: BaseException, problems: Problems) -> Reply:
     """The reply that carries an error."""
     if isinstance(error, BlobMissing):
         return NotThere(str(error))
+    if isinstance(error, BlobUnavailable):
+        error = NotServing(str(error))
     return Problem(msgspec.json.encode(problems.document(error), enc_hook=str))
 
 
@@ -120,6 +122,13 @@ def outcome(reply: Reply) -> Reply:
     if isinstance(reply, NotThere):
         raise BlobMissing(reply.detail)
     return reply
+
+
+def usable(reply: Reply) -> Reply:
+    """The reply, unless it carries an error. Raises BlobMissing, and PeerGone for all other errors."""
+    if isinstance(reply, Problem):
+        raise PeerGone(f"it answered: {parse(reply.document).detail}", sent=True)
+    return outcome(reply)
 
 
 def strange(reply: Reply) -> PeerGone:

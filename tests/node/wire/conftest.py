@@ -118,7 +118,7 @@ class Handler:
     async def call(self, call: Call, hops: Hops) -> Answer:
         self.calls.append((call, hops))
         body = call.body if self.on_call is None else await self.on_call(call)
-        return Answer(body, EPOCH, "replica")
+        return Answer(body, EPOCH, "replica", "c")
 
     async def ask(self, method: str, body: bytes) -> bytes:
         return method.encode() + b":" + body

@@ -20,7 +20,7 @@ from domicile.errors import (
     OutcomeUnknown,
     Overloaded,
 )
-from domicile.node.errors import BlobMissing, PeerGone
+from domicile.node.errors import BlobMissing, BlobUnavailable, PeerGone
 from domicile.node.values import Answer, Call
 from domicile.node.wire.messages import Append, Dropped, Fence, FenceAnswer, FetchChunk, FetchLog, Hops
 from domicile.placement.records import Epoch, Generation, ObjectKey
@@ -47,7 +47,7 @@ def test_a_forwarded_call_arrives_as_it_was(between: Between) -> None:
         upstream = (ObjectKey("shop", "Order", "1"), ObjectKey("s.jobs", "Cron", "nightly"))
         sent = call(now + 5, idempotency_key="k", if_match=LIFE, chain=upstream, trace="00-ab")
         answer = await ends.peers().call(address, sent, Hops(0, 1), 5)
-        assert answer == Answer(b"[1]", EPOCH, "replica")
+        assert answer == Answer(b"[1]", EPOCH, "replica", "c")
         ((arrived, hops),) = handler.calls
         assert hops == Hops(0, 1)
         assert now + 4 < arrived.deadline <= now + 5.1
@@ -86,6 +86,36 @@ def test_errors_are_raised_again_as_they_were(between: Between, error: DomicileE
         with pytest.raises(DomicileError) as caught:
             await ends.peers().call(address, call(9e9), Hops(), 5)
         assert raised(caught.value) == raised(error)
+
+    between(story)
+
+
+def test_a_refused_fence_or_fetch_is_no_answer(between: Between) -> None:
+    """What only wants an answer or none gets PeerGone with the reason of the refusal; asked by name it is raised."""
+
+    async def story(ends: Any) -> None:
+        address, handler, _ = await ends.serve()
+        peers = ends.peers()
+
+        async def refuse(*_: Any) -> Any:
+            raise NotServing("this node keeps no copies")
+
+        async def unavailable(*_: Any) -> Any:
+            raise BlobUnavailable("the store is away")
+
+        handler.fence = handler.ask = handler.dropped = refuse
+        handler.fetch_log = handler.fetch_chunk = unavailable
+        with pytest.raises(PeerGone, match="keeps no copies"):
+            await peers.fence(address, Fence(b"o" * 32, LIFE, EPOCH), 5)
+        with pytest.raises(PeerGone, match="keeps no copies"):
+            await peers.drop(address, Dropped(b"o" * 32, LIFE))
+        with pytest.raises(PeerGone, match="the store is away"):
+            await peers.fetch_log(address, FetchLog(b"o" * 32, LIFE, GENERATION, 0, 1))
+        with pytest.raises(PeerGone, match="the store is away"):
+            await peers.fetch_chunk(address, FetchChunk(b"o" * 32, LIFE, GENERATION, 3, b"h" * 32))
+        with pytest.raises(NotServing, match="keeps no copies"):
+            await peers.ask(address, "describe", b"", 5)
+        assert "http.internal_error" not in [event for event, _ in ends.log.told]
 
     between(story)
 
