@@ -7,6 +7,7 @@ import threading
 from contextlib import suppress
 
 ACCEPT_SECS = 0.1
+BIND_TRIES = 100
 PIECE = 1 << 16
 
 
@@ -33,11 +34,19 @@ class Proxy:
 
     def up(self) -> None:
         """Listen; on the same port each time."""
-        listener = socket.create_server(("127.0.0.1", self.port), backlog=256)
+        listener = self._bound()
         listener.settimeout(ACCEPT_SECS)
         self.port = listener.getsockname()[1]
         self._listener = listener
         self._start(self._accept, listener)
+
+    def _bound(self) -> socket.socket:
+        """Whoever still waits on the old one holds the port for a moment."""
+        for _ in range(BIND_TRIES):
+            with suppress(OSError):
+                return socket.create_server(("127.0.0.1", self.port), backlog=256)
+            self._closing.wait(ACCEPT_SECS)
+        raise AssertionError(f"port {self.port} was taken meanwhile")
 
     @property
     def is_down(self) -> bool:
