@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from domicile.node.errors import Fenced, PeerGone
+from domicile.node.errors import Fenced, PeerBusy, PeerGone
 from domicile.node.host import Host
 from domicile.node.log import BaseShape
 from domicile.node.manifest import Manifest
@@ -113,7 +113,7 @@ class Asking:
             return None
         try:
             return await peers.fence(address, self._fence, self._host.config.object_takeover_wait_ms / 1000)
-        except PeerGone:
+        except (PeerGone, PeerBusy):
             return None
 
     def _counts(self, copy: str, answer: FenceAnswer) -> bool:

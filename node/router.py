@@ -133,7 +133,7 @@ class Router:
             raise NotServing(f"the object lives on node {node.node_id}, which this node cannot reach")
         try:
             answer = await peers.call(node.peer, call, Hops(hops.regions, hops.nodes - 1), left)
-            answer.node = node.node_id
+            answer.node = answer.node or node.node_id
             return answer
         except PeerBusy as error:
             raise _SendAgain(NotServing(str(error))) from error
