@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -76,6 +77,8 @@ class Member:
                     *("--initial-cluster", cluster, "--initial-cluster-state", state),
                     *("--logger", "zap", "--log-level", "warn", *self.flags),
                 ],
+                # What the environment says to etcd is not meant for this one.
+                env={name: value for name, value in os.environ.items() if not name.startswith("ETCD_")},
                 stdout=log,
                 stderr=log,
             )

@@ -234,6 +234,8 @@ def test_pings_are_within_what_etcd_allows() -> None:
     assert options["grpc.keepalive_time_ms"] >= 2 * 5_000
     assert not options["grpc.keepalive_permit_without_calls"]
     assert options["grpc.http2.max_pings_without_data"] == 0
+    # Without it a ping may go unanswered for a minute.
+    assert options["grpc.http2.ping_timeout_ms"] <= 5_000
 
 
 def on_another_loop(work: Callable[[], Awaitable[object]]) -> threading.Thread:
