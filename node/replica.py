@@ -8,6 +8,7 @@ arrived together, then answered. What is answered is on the disk: positions, and
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -26,7 +27,6 @@ from domicile.node.journal import Journal
 from domicile.node.journal_record import Arrived, Gone, HandedOver, LetGo
 from domicile.node.own_copy import Files
 from domicile.node.replica_checkpoint import Checkpoint
-from domicile.node.replica_fold import patch
 from domicile.node.replica_handover import hand_over, keep_lost, sidecar_of, sync_up_to_acked
 from domicile.node.replica_recovery import recover
 from domicile.node.replica_rules import Message, Work, Write, at_stake, fence_answer, raised
@@ -134,7 +134,18 @@ class Replicas:
         if isinstance(answer, Unable):
             raise OSError(answer.why)
         assert isinstance(answer, FenceAnswer)
+        await self._folded(self._copy(fence.object_id))
         return answer
+
+    async def _folded(self, copy: Copy) -> None:
+        """Finish a fold whose record outlived its process, or a full disk: until then the base is not to be had."""
+        if copy.state is None or copy.state.unfolded is None:
+            return
+        await self._work.be_alone(copy)
+        try:
+            await self._work.finish_fold(copy)
+        finally:
+            self.writer.free(copy)
 
     def _fenced(self, fence: Fence, copy: Copy) -> Answer | Write:
         change = raised(copy.state, fence)
@@ -156,8 +167,10 @@ class Replicas:
         return await self._read(fetch.object_id, read)
 
     async def fetch_chunk(self, fetch: FetchChunk) -> bytes:
-        """A chunk, verified. Raises BlobMissing when the copy's base is another, Corrupt when it has rotted."""
-        state = self._copy(fetch.object_id).state
+        """A chunk, verified. Raises BlobMissing (the copy's base is another), Corrupt (it has rotted), OSError."""
+        copy = self._copy(fetch.object_id)
+        await self._folded(copy)
+        state = copy.state
         held = state.held if state is not None else None
         if held is None or state is None or state.unfolded or fetch.hash not in held.base.hashes:
             raise BlobMissing(f"object {fetch.object_id.hex()}: no copy with that chunk here")
@@ -243,9 +256,7 @@ class Replicas:
         position = state.position if state is not None else None
         if state is None or position is None or state.held is None or epoch < state.fence:
             return None
-        if state.unfolded is not None:
-            await run(partial(patch, self._files, copy.object_id, state.held.base, state.unfolded))
-            copy.folded()
+        await self._work.finish_fold(copy)
         await run(partial(sync_up_to_acked, self._files, copy))
         sidecar = sidecar_of(copy, key, epoch, self._around.disk.boot_id())
         change = HandedOver(epoch, position, copy.digest(position.length), files.directory, sidecar)
@@ -313,10 +324,11 @@ class Replicas:
 def _open(around: Surroundings) -> tuple[Journal, dict[bytes, Copy]]:
     disk, path = around.disk, f"{around.root}/journal"
     if Journal.exists(disk, path):
+        disk.sync_many([around.root, os.path.dirname(around.root)])  # its maker may have died before it did
         journal = Journal.open(disk, path)
         return journal, recover(CopyFiles(disk, around.root), journal)
     disk.remove_dir(around.root)
     disk.make_dir(around.root)
     journal = Journal.create(disk, path, around.journal_bytes, around.rng)
-    disk.sync_many([around.root, around.root.rpartition("/")[0]])
+    disk.sync_many([around.root, os.path.dirname(around.root)])
     return journal, {}

@@ -7,21 +7,42 @@ synced: nothing before it is done again, since those files may have left.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from domicile.node.copies import Copy, CopyFiles
 from domicile.node.journal import Journal
-from domicile.node.journal_record import Based, Extended, Folded, Record
+from domicile.node.journal_record import Based, Extended, Folded, Record, Relabelled
 from domicile.node.replica_fold import patch
 from domicile.node.replica_handover import hand_over
 
-Effects = dict[bytes, list[Callable[[], None]]]
+
+@dataclass(slots=True)
+class LogWrite:
+    """Frames of a record, for the log's file."""
+
+    files: CopyFiles
+    object_id: bytes
+    log: int
+    offset: int
+    frames: bytes | memoryview
+
+    def __call__(self) -> None:
+        self.files.write_log(self.object_id, self.log, self.offset, self.frames)
+
+    def cut(self, log: int, length: int) -> None:
+        """Nothing of it beyond `length`: what lies there may be of a later record, which only names it."""
+        if self.log == log:
+            self.frames = self.frames[: max(0, length - self.offset)]
+
+
+Effects = list[Callable[[], None]]
 
 
 def recover(files: CopyFiles, journal: Journal) -> dict[bytes, Copy]:
     """The copies that have records above the low mark. Raises OSError (a full disk: later again), Corrupt."""
     copies: dict[bytes, Copy] = {}
-    effects: Effects = {}
+    effects: dict[bytes, Effects] = {}
     for record in journal.replay():
         copy = copies.get(record.object_id)
         if copy is None:
@@ -39,14 +60,14 @@ def recover(files: CopyFiles, journal: Journal) -> dict[bytes, Copy]:
     return copies
 
 
-def _left_undone(files: CopyFiles, copy: Copy) -> list[Callable[[], None]]:
+def _left_undone(files: CopyFiles, copy: Copy) -> Effects:
     state = copy.state
     if state is None or state.held is None or state.unfolded is None:
         return []
     return [partial(patch, files, copy.object_id, state.held.base, state.unfolded)]
 
 
-def _follow(files: CopyFiles, copy: Copy, record: Record, effects: list[Callable[[], None]]) -> None:
+def _follow(files: CopyFiles, copy: Copy, record: Record, effects: Effects) -> None:
     """The state behind the record, and what that means for the files."""
     change, before = record.change, copy.state
     copy.adopt(change, record.place.sequence)
@@ -56,7 +77,11 @@ def _follow(files: CopyFiles, copy: Copy, record: Record, effects: list[Callable
     elif copy.state == before:
         return
     elif isinstance(change, Extended) and change.frames:
-        effects.append(partial(files.write_log, copy.object_id, held.log, change.offset, change.frames))
+        effects.append(LogWrite(files, copy.object_id, held.log, change.offset, change.frames))
+    elif isinstance(change, Relabelled):
+        for effect in effects:
+            if isinstance(effect, LogWrite):
+                effect.cut(held.log, change.length)
     elif isinstance(change, Folded):
         assert copy.state.unfolded is not None
         effects.append(partial(patch, files, copy.object_id, held.base, copy.state.unfolded))

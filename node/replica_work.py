@@ -83,7 +83,7 @@ class LongWork:
             return
         copy.busy = True
         if copy.state is not None and copy.state.unfolded is not None:
-            self._start(self._finish_fold(item))
+            self._start(self._go_on_folding(item))
         elif work is Work.FOLD:
             self._start(self._fold(item))
         elif work is Work.SAVE:
@@ -146,24 +146,25 @@ class LongWork:
             self._writer.pump_soon()
             answer = await done
             if isinstance(answer, Holds):
-                await self._patch(copy)
+                await self.finish_fold(copy)
             item.resolve(answer)
         except OSError as error:
             item.resolve(Unable(f"disk: {error}"))
         finally:
             self._writer.free(copy)
 
-    async def _finish_fold(self, item: Item) -> None:
+    async def _go_on_folding(self, item: Item) -> None:
         """One that a full disk stopped after its record was written."""
         try:
-            await self._patch(item.copy)
+            await self.finish_fold(item.copy)
             self._writer.queue(item)
         except OSError as error:
             item.resolve(Unable(f"disk: {error}"))
         finally:
             self._writer.free(item.copy)
 
-    async def _patch(self, copy: Copy) -> None:
+    async def finish_fold(self, copy: Copy) -> None:
+        """Make the base what the state calls it, if it is not. Raises OSError; the next attempt goes on."""
         state = copy.state
         if state is None or state.held is None or state.unfolded is None:
             return

@@ -370,7 +370,7 @@ class SimDisk:
         kept = []
         for change in self._pending:
             made, what = change.entries[-1]
-            if max(above, key=len) in change.dirs or (what is _DIR and made in above):
+            if max(above, key=len) in change.dirs or (what in (_DIR, None) and made in above):
                 _apply(self._durable, change)
             else:
                 kept.append(change)
