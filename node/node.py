@@ -123,7 +123,7 @@ class Node(NodeFront):
             self._host, seams.registry, self._residents, path, self._suspects, reads, lambda: self.admission
         )
         requests = {"delete": self.delete_here, "describe": self.describe_here}
-        self.handler = PeerHandler(self._host, self._residents, self._router, requests)
+        self.handler = PeerHandler(self._host, self._residents, self._router, requests, lambda: self.admission)
         self._nodes.departed = self._departed
         self._nodes.seen = self._evictor.saw
         self._deletion = Deletion(self._host, self._residents)

@@ -29,6 +29,7 @@ from domicile.node.wire.messages import (
     Unable,
     Watermark,
 )
+from domicile.placement.admission import Admission
 
 Request = Callable[[bytes], Awaitable[bytes]]
 
@@ -36,8 +37,16 @@ Request = Callable[[bytes], Awaitable[bytes]]
 class PeerHandler:
     """Behind the peer listener. `requests` are those asked by name."""
 
-    def __init__(self, host: Host, residents: Residents, router: Router, requests: Mapping[str, Request]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        residents: Residents,
+        router: Router,
+        requests: Mapping[str, Request],
+        admission: Callable[[], Admission],
+    ) -> None:
         self._host = host
+        self._admission = admission
         self._residents = residents
         self._router = router
         self._requests = requests
@@ -58,6 +67,7 @@ class PeerHandler:
             assert self._host.replicas is not None
             for at, answer in zip(places, self._host.replicas.take(batch), strict=True):
                 answers[at] = answer
+                answer.add_done_callback(self._count)
         return [answer for answer in answers if answer is not None]
 
     async def fence(self, fence: Fence) -> FenceAnswer:
@@ -110,15 +120,16 @@ class PeerHandler:
             raise BadRequest(f"{method}: {error}") from error
 
     def _watermark(self, asked: AskWatermark) -> Watermark:
-        """How far callers were answered, in the present generation; None: not the owner."""
+        """How far callers were answered, in the present generation. None from who may not serve: the question may have
+        waited here while this process was stopped, and another has been the home since (section 3)."""
         residency = self._owner(asked.object_id)
-        if residency is None:
+        if residency is None or self._admission().remaining() <= 0:
             return Watermark(None)
         log = residency.log
         length = residency.flights.landed - log.mark_at(0)
         if length < 0:
             return Watermark(None)
-        return Watermark(log.generation, length, log.checksum(length))
+        return Watermark(log.generation, length, log.checksum(length), residency.epoch)
 
     def _owner(self, object_id: bytes) -> Residency | None:
         residency = self._residents.find(object_id.hex())
@@ -128,6 +139,11 @@ class PeerHandler:
         if self._host.replicas is None:
             raise NotServing("this node keeps no copies")
         return self._host.replicas
+
+    def _count(self, answer: asyncio.Future[Answered]) -> None:
+        failed = answer.cancelled() or answer.exception() is not None
+        outcome = "failed" if failed else type(answer.result()).__name__.lower()
+        self._host.telemetry.replica_appends.of(outcome).add()
 
     def _done(self, answer: Answered) -> asyncio.Future[Answered]:
         done: asyncio.Future[Answered] = self._host.loop.create_future()

@@ -47,7 +47,7 @@ class ReplicaReads:
         if method.is_async or self._held(call) is None:
             return None
         mark = await self._ask(call.key.id, owner)
-        if mark is None or mark.generation is None:
+        if mark is None or mark.generation is None or mark.epoch is None:
             return None
         view = await self._reached(call, mark)
         if view is None:
@@ -63,7 +63,7 @@ class ReplicaReads:
             raise done.error
         self._host.telemetry.reads.of("replica").add()
         assert done.answer is not None
-        return Answer(done.answer, mark.generation.epoch, "replica", self._host.nodes.me)
+        return Answer(done.answer, mark.epoch, "replica", self._host.nodes.me)
 
     def _held(self, call: Call) -> CopyView | None:
         view = self._replicas.copy(call.key.id)

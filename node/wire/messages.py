@@ -121,11 +121,15 @@ class Unable(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Watermark(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """The owner's answer: generation, length and checksum up to which callers were answered; None: not the owner."""
+    """The owner's answer: generation, length and checksum up to which callers were answered, and its own epoch.
+
+    Without a generation: not the owner, or none that may speak for the object now.
+    """
 
     generation: Generation | None
     length: int = 0
     checksum: bytes = b""
+    epoch: Epoch | None = None
 
 
 Answered = Holds | FencedBy | Elsewhere | Unable | Watermark
