@@ -8,7 +8,6 @@ arrived together, then answered. What is answered is on the disk: positions, and
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -24,14 +23,14 @@ from domicile.node.copy_view import CopyView
 from domicile.node.disk import Disk
 from domicile.node.errors import BlobMissing, Corrupt
 from domicile.node.journal import Journal
-from domicile.node.journal_record import Arrived, Gone, HandedOver, LetGo
+from domicile.node.journal_record import Gone
 from domicile.node.own_copy import Files
 from domicile.node.replica_checkpoint import Checkpoint
-from domicile.node.replica_handover import hand_over, keep_lost, sidecar_of, sync_up_to_acked
-from domicile.node.replica_recovery import recover
-from domicile.node.replica_rules import Message, Work, Write, at_stake, fence_answer, raised
+from domicile.node.replica_leaving import Leaving
+from domicile.node.replica_recovery import open_copies
+from domicile.node.replica_rules import Message, Work, Write, fence_answer, raised
 from domicile.node.replica_staging import ClaimStands, Source, Stager
-from domicile.node.replica_state import Handover, apply
+from domicile.node.replica_state import apply
 from domicile.node.replica_work import LongWork, Outside
 from domicile.node.replica_writer import Answer, Writer
 from domicile.node.wire.messages import (
@@ -49,6 +48,7 @@ from domicile.node.workers import Workers
 from domicile.placement.records import Epoch, ObjectKey, Position
 
 COPIES_KNOWN_MAX = 4096
+LOOKED_AT_MAX = 512
 
 
 @dataclass(slots=True)
@@ -77,6 +77,7 @@ class Replicas:
         self._files = CopyFiles(around.disk, around.root)
         self._journal = journal
         self._copies = OrderedDict(known)
+        self._to_look_at: list[bytes] = []
         self._opened_at = around.clock.monotonic()
         loop, workers = around.loop, around.workers
         self.writer = Writer(loop, workers, self._files, journal, sync_appends=around.sync_appends)
@@ -84,6 +85,7 @@ class Replicas:
         outside = Outside(around.claim_stands, around.lost, around.report_lost)
         stager = Stager(self._files, workers, around.source)
         self._work = LongWork(loop, workers, self._files, self.writer, stager, outside)
+        self._leaving = Leaving(self._files, workers, self.writer, self.checkpoints, self._work)
         self.writer.on_work = self._work.begin
         self.writer.make_room = self.checkpoints.want
         self.writer.dirty = dict(known)
@@ -94,7 +96,9 @@ class Replicas:
 
         Raises OSError when there is no room (then this node is no replica), Corrupt when the journal is rotten.
         """
-        journal, known = await around.workers.run(partial(_open, around))
+        journal, known = await around.workers.run(
+            partial(open_copies, around.disk, around.root, around.journal_bytes, around.rng)
+        )
         return cls(around, journal, known)
 
     @property
@@ -207,33 +211,32 @@ class Replicas:
         return CopyView(self._files, copy)
 
     def idle(self, secs: float) -> list[str]:
-        """Objects whose copies nothing was said to for so long, or since the start: to be asked about, then let go."""
+        """Some of the objects whose copies nothing was said to for so long, or since the start: let them go if you can.
+
+        Each call looks at a bounded number of directories, and goes on where the last one stopped.
+        """
         before = self._around.clock.monotonic() - secs
         if self._opened_at > before:
             return []
-        recent = {copy.object_id for copy in self._copies.values() if copy.used > before}
-        return [object_id.hex() for object_id in self._files.object_ids() if object_id not in recent]
+        if not self._to_look_at:
+            self._to_look_at = self._files.object_ids()
+        looked_at = self._to_look_at[-LOOKED_AT_MAX:]
+        del self._to_look_at[-LOOKED_AT_MAX:]
+        return [object_id.hex() for object_id in looked_at if self._is_idle(object_id, before)]
+
+    def _is_idle(self, object_id: bytes, before: float) -> bool:
+        copy = self._copies.get(object_id)
+        if copy is not None:
+            return copy.used <= before and copy.state is not None and copy.state.held is not None
+        meta = self._files.load(object_id)
+        return meta is not None and meta.state is not None and meta.state.held is not None
 
     async def let_go(self, object_id: str, covered: Position, incidents: Sequence[Incident] = ()) -> bool:
         """Leave a stub of a copy that the manifest, at `covered`, has all of. False: it has not, or there is none.
 
         What an open incident may want is kept first. Raises OSError.
         """
-        copy = await self._alone(bytes.fromhex(object_id))
-        try:
-            state = copy.state
-            position = state.position if state is not None else None
-            if state is None or position is None or position > covered or copy.staging is not None:
-                return False
-            if stakes := at_stake(state, 0, incidents):
-                run = partial(keep_lost, self._files, self._around.lost, copy.object_id, state, stakes)
-                await self._around.workers.run(run)
-                for epoch in stakes:
-                    self._around.report_lost(object_id, epoch)
-            change = LetGo(state.fence, position, copy.digest(position.length))
-            return await self._written(copy, Write(change, Elsewhere(None)))
-        finally:
-            self.writer.free(copy)
+        return await self._leaving.let_go(self._copy(bytes.fromhex(object_id)), covered, incidents)
 
     async def promote(self, key: ObjectKey, epoch: Epoch, files: Files) -> Position | None:
         """This node is home under `epoch`: the copy, synced, moves to the object's own directory; a stub stays.
@@ -241,34 +244,7 @@ class Replicas:
         Gives its position, or None: there is no copy, or `epoch` is fenced. Nothing of the object may be open. Raises
         OSError; asked again, or at the next start, it goes on where it stopped.
         """
-        copy = await self._alone(bytes.fromhex(key.id))
-        self.checkpoints.holds.add(copy)
-        try:
-            return await self._promote(copy, key, epoch, files)
-        finally:
-            self.writer.free(copy)
-
-    async def _promote(self, copy: Copy, key: ObjectKey, epoch: Epoch, files: Files) -> Position | None:
-        state, run = copy.state, self._around.workers.run
-        if state is not None and state.handover is not None and state.stub is not None:
-            await self._arrive(copy, state.handover)  # an attempt before this one that the disk cut short
-            return state.stub.position
-        position = state.position if state is not None else None
-        if state is None or position is None or state.held is None or epoch < state.fence:
-            return None
-        await self._work.finish_fold(copy)
-        await run(partial(sync_up_to_acked, self._files, copy))
-        sidecar = sidecar_of(copy, key, epoch, self._around.disk.boot_id())
-        change = HandedOver(epoch, position, copy.digest(position.length), files.directory, sidecar)
-        await self._written(copy, Write(change, Elsewhere(None)))
-        assert copy.state is not None
-        assert copy.state.handover is not None
-        await self._arrive(copy, copy.state.handover)
-        return position
-
-    async def _arrive(self, copy: Copy, handover: Handover) -> None:
-        await self._around.workers.run(partial(hand_over, self._files, copy.object_id, handover))
-        await self._written(copy, Write(Arrived(), Elsewhere(None)))
+        return await self._leaving.promote(self._copy(bytes.fromhex(key.id)), key, epoch, files)
 
     async def checkpoint(self) -> None:
         """Bring all files up to what was answered, and give the journal's space back. Raises OSError."""
@@ -280,19 +256,6 @@ class Replicas:
         await self.checkpoints.close()
         await self.writer.settled()
         self._journal.close()
-
-    async def _alone(self, object_id: bytes) -> Copy:
-        copy = self._copy(object_id)
-        await self._work.be_alone(copy)
-        return copy
-
-    async def _written(self, copy: Copy, write: Write) -> bool:
-        done = self.writer.submit(copy, lambda _: write, inside=True)
-        self.writer.pump_soon()
-        answer = await done
-        if isinstance(answer, Unable):
-            raise OSError(answer.why)
-        return True
 
     async def _decided(self, object_id: bytes, decision: Callable[[Copy], Answer | Write | Work]) -> Answer:
         done = self.writer.submit(self._copy(object_id), decision)
@@ -319,16 +282,3 @@ class Replicas:
             copy = self._copies[object_id]
             if copy.at_rest and object_id not in self.writer.dirty and copy not in self.checkpoints.saving:
                 del self._copies[object_id]
-
-
-def _open(around: Surroundings) -> tuple[Journal, dict[bytes, Copy]]:
-    disk, path = around.disk, f"{around.root}/journal"
-    if Journal.exists(disk, path):
-        disk.sync_many([around.root, os.path.dirname(around.root)])  # its maker may have died before it did
-        journal = Journal.open(disk, path)
-        return journal, recover(CopyFiles(disk, around.root), journal)
-    disk.remove_dir(around.root)
-    disk.make_dir(around.root)
-    journal = Journal.create(disk, path, around.journal_bytes, around.rng)
-    disk.sync_many([around.root, os.path.dirname(around.root)])
-    return journal, {}

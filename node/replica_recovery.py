@@ -6,11 +6,14 @@ synced: nothing before it is done again, since those files may have left.
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from domicile.node.copies import Copy, CopyFiles
+from domicile.node.disk import Disk
 from domicile.node.journal import Journal
 from domicile.node.journal_record import Based, Extended, Folded, Record, Relabelled
 from domicile.node.replica_fold import patch
@@ -37,6 +40,23 @@ class LogWrite:
 
 
 Effects = list[Callable[[], None]]
+
+
+def open_copies(disk: Disk, root: str, journal_bytes: int, rng: random.Random) -> tuple[Journal, dict[bytes, Copy]]:
+    """The journal below `root`, and the copies it has to do with. Without one the directory is another copy: empty.
+
+    Raises OSError, Corrupt.
+    """
+    path, above = f"{root}/journal", os.path.dirname(root)
+    if Journal.exists(disk, path):
+        disk.sync_many([root, above])  # its maker may have died before it did
+        journal = Journal.open(disk, path)
+        return journal, recover(CopyFiles(disk, root), journal)
+    disk.remove_dir(root)
+    disk.make_dir(root)
+    journal = Journal.create(disk, path, journal_bytes, rng)
+    disk.sync_many([root, above])
+    return journal, {}
 
 
 def recover(files: CopyFiles, journal: Journal) -> dict[bytes, Copy]:

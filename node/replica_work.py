@@ -7,7 +7,7 @@ While a copy is busy its later messages wait; staging alone goes on beside them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from domicile.node.replica_handover import keep_lost
 from domicile.node.replica_rules import Message, Work, Write, as_base, at_stake, decide
 from domicile.node.replica_staging import ClaimStands, Stager
 from domicile.node.replica_writer import Item, Writer
-from domicile.node.wire.messages import Answered, Elsewhere, Fold, Holds, NewBase, Relabel, Unable
+from domicile.node.wire.messages import Answered, Elsewhere, Fold, Holds, Incident, NewBase, Relabel, Unable
 from domicile.node.workers import Workers
 from domicile.placement.records import Epoch
 
@@ -67,7 +67,7 @@ class LongWork:
         if isinstance(verdict, Elsewhere) and copy.staging is not None:
             return Elsewhere(verdict.position, staging=True)
         if isinstance(verdict, Write) and isinstance(verdict.change, Relabelled) and isinstance(message, Relabel):
-            return Work.SAVE if self._stake(copy, message, message.length) else verdict
+            return Work.SAVE if at_stake(copy.state, message.length, message.incidents) else verdict
         return verdict
 
     def begin(self, item: Item, work: Work | None) -> None:
@@ -189,18 +189,16 @@ class LongWork:
         copy, message = item.copy, item.said
         assert isinstance(message, Relabel)
         try:
-            await self._save(copy, message, message.length)
+            await self.keep_at_stake(copy, message.incidents, message.length)
             await self._answer(item, self._writer.submit(copy, partial(_again, message, None, None), inside=True))
         except OSError as error:
             item.resolve(Unable(f"disk: {error}"))
         finally:
             self._writer.free(copy)
 
-    def _stake(self, copy: Copy, message: Message, kept: int) -> list[Epoch]:
-        return at_stake(copy.state, kept, message.incidents)
-
-    async def _save(self, copy: Copy, message: Message, kept: int) -> None:
-        epochs, state = self._stake(copy, message, kept), copy.state
+    async def keep_at_stake(self, copy: Copy, incidents: Sequence[Incident], kept: int) -> None:
+        """Before all but the first `kept` bytes of its log go: what an open incident may want. Raises OSError."""
+        epochs, state = at_stake(copy.state, kept, incidents), copy.state
         if not epochs or state is None:
             return
         await self._workers.run(partial(keep_lost, self._files, self._outside.lost_dir, copy.object_id, state, epochs))
@@ -242,7 +240,7 @@ class LongWork:
             if verdict is not Work.STAGE:
                 await self._answer(item, self._writer.submit(copy, partial(_again, base, None, None), inside=True))
                 return
-            await self._save(copy, base, 0)
+            await self.keep_at_stake(copy, base.incidents, 0)
             place = partial(self._stager.place, copy, base)
             change = await self._workers.run(place) if base.hashes or base.start else place()
             write = Write(change, Holds(base.incarnation, base.generation, base.start))
