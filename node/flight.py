@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 UNCONFIRMED = -1
@@ -44,6 +45,7 @@ class Flights:
         self._tickets: deque[Ticket] = deque()
         self._sinks: list[Sink] = []
         self._broken: Exception | None = None
+        self.released: Callable[[int], None] = lambda count: None
         self.landed = UNCONFIRMED
         self.mark = 0
 
@@ -97,8 +99,12 @@ class Flights:
         if mark <= self.landed:
             return
         self.landed = mark
+        released = 0
         while self._tickets and self._tickets[0].mark <= mark:
             _resolve(self._tickets.popleft(), True)
+            released += 1
+        if released:
+            self.released(released)
 
     def expire(self, now: float) -> None:
         """Callers that waited past their gate stop waiting; what they wrote keeps shipping."""

@@ -22,6 +22,7 @@ from domicile.node.disk import Disk
 from domicile.node.errors import Fenced
 from domicile.node.failpoints import Failpoints
 from domicile.node.front import NodeFront
+from domicile.node.gauges import bind_gauges
 from domicile.node.host import Host
 from domicile.node.idle_copies import IdleCopies
 from domicile.node.nodes import Nodes
@@ -124,6 +125,7 @@ class Node(NodeFront):
         )
         requests = {"delete": self.delete_here, "describe": self.describe_here}
         self.handler = PeerHandler(self._host, self._residents, self._router, requests, lambda: self.admission)
+        bind_gauges(seams.telemetry, seams.clock, self._residents, self._nodes)
         self._nodes.departed = self._departed
         self._nodes.seen = self._evictor.saw
         self._deletion = Deletion(self._host, self._residents)

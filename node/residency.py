@@ -70,6 +70,7 @@ class Residency:
         self._rested = 0.0
         self.log = Log(host.disk, engine.files.log, key.id, laid.position, laid.shape, laid.start)
         self.flights = Flights(host.loop, host.config.object_db_max_mb << 20)
+        self.flights.released = host.telemetry.flight_writes.observe
         self.leg = StoreLeg(host, claimed.epoch, self.log, self.flights, laid)
         self.leg.on_broken = self.end
         self.leg.on_landed = self._maybe_rotate

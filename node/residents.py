@@ -50,6 +50,10 @@ class Residents:
     def __len__(self) -> int:
         return len(self._awake)
 
+    def awake(self) -> list[Residency]:
+        """Every residency there is now."""
+        return list(self._awake.values())
+
     def find(self, object_id: str) -> Residency | None:
         """The residency, if the object is awake here; wakes nothing."""
         return self._awake.get(object_id)

@@ -47,6 +47,7 @@ class StoreLeg:
         self._task: asyncio.Task[None] | None = None
         self._hurry: asyncio.Future[None] | None = None
         self._urgent = False
+        self._behind_since: float | None = None
         self._flushing = 0
         self._sent: dict[bytes, int] = {}
         self.members: MemberSets | None = None
@@ -65,10 +66,21 @@ class StoreLeg:
     def _base_landed(self) -> bool:
         return self._based_on == self._log.rotations
 
+    @property
+    def unshipped(self) -> int:
+        """Bytes of log that the manifest does not name yet."""
+        return self._log.length - self.manifest.length if self._base_landed else self._log.length
+
+    def lag(self, now: float) -> float:
+        """How long the oldest of them has waited, in seconds."""
+        return now - self._behind_since if self._behind_since is not None and self.behind else 0.0
+
     def committed(self, *, awaited: bool) -> None:
         """There is more to carry. It hurries for a caller whom no quorum of members is about to answer."""
         awaited = awaited and not (self.members is not None and self.members.hopeful)
         self._urgent = self._urgent or awaited
+        if self._behind_since is None:
+            self._behind_since = self._host.clock.monotonic()
         if self._task is None:
             self._task = self._host.loop.create_task(self._fly())
             self._task.add_done_callback(self._landed_or_broken)
@@ -160,7 +172,7 @@ class StoreLeg:
         began = self._host.clock.monotonic()
         async with self._host.permits.one(awaited=self._urgent):
             self._urgent = False
-            end, rotations = self._log.length, self._log.rotations
+            end, rotations, sent = self._log.length, self._log.rotations, self._host.clock.monotonic()
             mark = self._log.mark_at(end)
             reach = Reach(self._log.generation, self._log.start, end, self._log.checksum(end))
             self._host.failpoints.hit("flight.before-segment")
@@ -171,6 +183,7 @@ class StoreLeg:
             self._sent[following.put_id] = rotations
             self.tag = await register.put(self._host, following, self.tag)
             self.manifest, self._based_on = following, rotations
+            self._behind_since = sent if self.behind else None
             self._sent.clear()
             if self.members is not None:
                 self.members.landed(following)
