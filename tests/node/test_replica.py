@@ -563,6 +563,23 @@ def test_an_idle_copy_leaves_a_stub(play: Any) -> None:
     play(story)
 
 
+def test_copies_nobody_speaks_to_are_named(play: Any) -> None:
+    """Idle copies are listed, those in use and stubs are not."""
+
+    async def story(node: Node, owner: Owner) -> None:
+        await born(node, owner)
+        await node.replicas.checkpoint()
+        assert node.replicas.idle(1e9) == []
+        assert node.replicas.idle(-1.0) == [KEY.id]
+        await node.reopen()
+        assert node.replicas.idle(-1.0) == [KEY.id]
+        at = (await node.fence(E1)).position
+        await node.replicas.let_go(KEY.id, at)
+        assert node.replicas.idle(-1.0) == []
+
+    play(story)
+
+
 def test_a_deleted_object_leaves_nothing(play: Any) -> None:
     """Field case 36: a deletion drops copy and fence; a copy of an earlier life is void in the next."""
 
