@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec import structs
 from smallworlds.catalog import MODELS
 
 from domicile.node import manifest as manifests
-from domicile.node import own_copy, quorum
+from domicile.node import own_copy, quorum, replica_rules, replica_state
+from domicile.node.journal_record import Relabelled
 from domicile.node.quorum import Members
+from domicile.node.replica_state import State
 
 POSITION = MODELS["position"]
 
@@ -49,19 +52,28 @@ def whatever_is_there(*found: object) -> own_copy.OwnCopy:
     return object()  # type: ignore[return-value]
 
 
+def uncut(state: State, change: Relabelled) -> State:
+    """The new generation's name on all that the copy has."""
+    assert state.held is not None
+    held = structs.replace(state.held, generation=change.to, start=change.length)
+    return structs.replace(state, fence=change.epoch, held=held)
+
+
 RIGHT_FENCED = manifests.fenced
 WRONG: dict[str, tuple[object, str, Callable[..., object], str]] = {
     "a read quorum of one too few": (quorum, "read_quorum", one_too_few, "lag"),
     "a quorum in either set": (quorum, "landed_in_all", in_either, "set"),
     "a quorum of one too few": (quorum, "landed", by_one_fewer, "lag"),
     "the new name on any content": (manifests, "fenced", always_named, "late"),
+    "a replica that refuses nobody": (replica_rules, "_refused", lambda *_: None, "lag"),
+    "a relabel that does not cut": (replica_state, "_relabelled", uncut, "set"),
     "any copy for a clean one": (own_copy, "find_released", whatever_is_there, "stub"),
 }
 
 
 @pytest.mark.parametrize("mistake", WRONG)
 def test_a_mistake_in_the_code_is_found(mistake: str, wrong_code: pytest.MonkeyPatch) -> None:
-    """The model goes by the product's own quorums, manifests and released copies: a wrong one loses a write here."""
+    """Quorums, manifests, replicas and released copies are the product's own here: a wrong one loses a write."""
     module, name, wrong, world = WRONG[mistake]
     wrong_code.setattr(module, name, wrong)
     found = POSITION.search(world)

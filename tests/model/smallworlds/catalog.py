@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from smallworlds import collector, copies, eviction, move, position
+from smallworlds import collector, copies, eviction, move, position, replicas
 from smallworlds.searching import Found, Model, search
 
 
@@ -51,7 +51,7 @@ MODELS = {
 
 def forget() -> None:
     """What the product answered so far is asked again."""
-    for module in (copies, eviction, move):
+    for module in (copies, replicas, eviction, move):
         for function in vars(module).values():
             if callable(clear := getattr(function, "cache_clear", None)):
                 clear()

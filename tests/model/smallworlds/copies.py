@@ -22,7 +22,7 @@ from domicile.node.disk import SystemDisk
 from domicile.node.errors import Fenced
 from domicile.node.manifest import Manifest, Reach, Stamp
 from domicile.node.quorum import NOTHING, Members
-from domicile.node.wal import FRAME_HEADER, LOG_HEADER
+from domicile.node.wal import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
 from domicile.placement.records import (
     FIRST_INCARNATION,
     Birth,
@@ -34,7 +34,7 @@ from domicile.placement.records import (
 )
 
 QUORUM = 2
-PAGE = 8
+FRAME_BYTES = FRAME_HEADER + PAGE_BYTES
 KEY = ObjectKey("small", "World", "w")
 
 Write = tuple[int, int]
@@ -49,8 +49,14 @@ def epoch(owner: int) -> Epoch:
     return Epoch(1, owner)
 
 
-def _bytes(frames: int) -> int:
-    return LOG_HEADER + frames * (FRAME_HEADER + PAGE) if frames else 0
+def log_bytes(frames: int) -> int:
+    """The length of a log of so many frames."""
+    return LOG_HEADER + frames * FRAME_BYTES if frames else 0
+
+
+def frames_in(length: int) -> int:
+    """How many frames a log of this length has."""
+    return max(0, length - LOG_HEADER) // FRAME_BYTES
 
 
 class Copy:
@@ -67,7 +73,7 @@ class Copy:
         self.log = log
         self.serial = serial
         self.held = frozenset(log)
-        self.position = Position(FIRST_INCARNATION, generation, _bytes(len(log) - folded))
+        self.position = Position(FIRST_INCARNATION, generation, log_bytes(len(log) - folded))
 
     def __str__(self) -> str:
         writes = " ".join(f"{owner}{'abc'[write]}" for owner, write in self.log) or "nothing"
@@ -76,7 +82,7 @@ class Copy:
     @cached_property
     def wal(self) -> bytes:
         """The log as the product has it: a header, then a frame for each write since the base."""
-        frames = [repr(write).encode().ljust(FRAME_HEADER + PAGE) for write in self.log[self.folded :]]
+        frames = [repr(write).encode().ljust(FRAME_BYTES) for write in self.log[self.folded :]]
         return bytes(LOG_HEADER) + b"".join(frames) if frames else b""
 
     @cached_property
@@ -90,7 +96,7 @@ class Copy:
 
     @cached_property
     def reach(self) -> Reach:
-        start = _bytes(max(0, self.start - self.folded))
+        start = log_bytes(max(0, self.start - self.folded))
         return Reach(self.generation, start, len(self.wal), self.checksum)
 
 
@@ -137,7 +143,7 @@ def _manifest(value: Register) -> Manifest:
     copy = value.copy
     born = manifests.birth(KEY, FIRST_INCARNATION, epoch(0), Birth(copies_named(value.members), QUORUM))
     refs = tuple(ChunkRef(digest, copy.generation) for digest in copy.base)
-    content = {"base": refs, "base_size": copy.folded, "tail": copy.wal, "page_size": PAGE, "put_id": b"before"}
+    content = {"base": refs, "base_size": copy.folded, "tail": copy.wal, "put_id": b"before"}
     changes = {"epoch": epoch(value.fence), **content, **copy.reach._asdict()}
     return manifests.decode(manifests.encode(msgspec.structs.replace(born, **changes)))
 
@@ -146,10 +152,9 @@ def _register(manifest: Manifest, replicas: int) -> Register:
     """What the product's manifest says, read back from its bytes."""
     manifest = manifests.decode(manifests.encode(manifest))
     folded = tuple(write for ref in manifest.base for write in _folds[ref.hash])
-    frame = FRAME_HEADER + PAGE
-    frames = [manifest.tail[at : at + frame] for at in range(LOG_HEADER, len(manifest.tail), frame)]
+    frames = [manifest.tail[at : at + FRAME_BYTES] for at in range(LOG_HEADER, len(manifest.tail), FRAME_BYTES)]
     log = folded + tuple(_write(data) for data in frames)
-    start = len(folded) + max(0, manifest.start - LOG_HEADER) // frame
+    start = len(folded) + frames_in(manifest.start)
     members = tuple(str(r) in manifest.members for r in range(replicas))
     return Register(manifest.epoch.version, copy_of(manifest.generation, len(folded), start, log), members)
 
@@ -233,5 +238,5 @@ def _sidecar(copy: Copy, boot_id: str) -> sidecar.Sidecar:
         state=sidecar.Clean(),
         base=tuple(ChunkRef(digest, copy.generation) for digest in copy.base),
         base_size=copy.folded,
-        page_size=PAGE,
+        page_size=PAGE_BYTES,
     )

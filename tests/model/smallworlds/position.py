@@ -32,7 +32,6 @@ from smallworlds.copies import (
     reached,
 )
 from smallworlds.position_state import (
-    FRESH,
     Claimant,
     Over,
     Owner,
@@ -46,6 +45,7 @@ from smallworlds.position_state import (
     start,
     superseded,
 )
+from smallworlds.replicas import FRESH, delivered, says
 from smallworlds.searching import Label, put
 
 Steps = Iterator[tuple[Label, State]]
@@ -95,6 +95,9 @@ WITNESS = {
     "anyone": "left",
 }
 """The world in which a dropped rule loses a write."""
+
+REPLICA_RULES = {"same", "eager", "tail", "extend", "patch"}
+"""What a replica is asked to do that the product's refuses: dropped, the model makes the mistake itself."""
 
 LETS_THE_FENCED_RETURN = {"nofence", "unfenced", "reread", "anyone"}
 
@@ -211,20 +214,19 @@ class Positions:
     # The replica leg.
 
     def _replicate(self, state: State, e: int, owner: Serving) -> Steps:
+        full = self._written(e, owner.copy)[-1]
         for r, (fence, copy) in enumerate(state.replicas):
-            if fence > e or not (owner.members[r] or (owner.pending is not None and owner.pending[r])):
+            if not (owner.members[r] or (owner.pending is not None and owner.pending[r])):
                 continue
             if fence == FRESH and state.row.owner != e and "anyone" not in self._dropped:
                 continue
-            full = self._written(e, owner.copy)[-1]
-            for becomes in self._deliveries(e, owner, full, copy):
+            for raised, becomes in self._deliveries(e, owner, full, state.replicas[r]):
                 length = max(len(owner.copy.log), min(len(becomes.log), len(full.log)))
-                yield (
-                    (e, "to replica", r, "->", becomes),
-                    self._acked(state, e, _grown(owner, full, length), r, becomes),
-                )
-            if copy is not None and self._is_news(owner, r, copy):
-                yield (e, "hears that replica", r, "has", copy), self._acked(state, e, owner, r, copy)
+                grown = _grown(owner, full, length)
+                yield (e, "to replica", r, "->", becomes), self._acked(state, e, grown, r, Replica(raised, becomes))
+            if copy is not None and self._is_news(owner, r, copy) and says(e, owner.copy, fence, copy):
+                after = self._acked(state, e, owner, r, Replica(max(fence, e), copy))
+                yield (e, "hears that replica", r, "has", copy), after
 
     def _is_news(self, owner: Serving, r: int, copy: Copy) -> bool:
         """Whether an empty append would be answered with more than the owner knows of."""
@@ -234,8 +236,16 @@ class Positions:
             and copy.log == owner.copy.log[: len(copy.log)]
         )
 
-    def _deliveries(self, e: int, owner: Serving, full: Copy, copy: Copy | None) -> Iterator[Copy]:
-        """Every copy that one message, or one journal record, may make of a replica's. `full`: all it may write."""
+    def _deliveries(self, e: int, owner: Serving, full: Copy, replica: Replica) -> Iterator[tuple[int, Copy]]:
+        """All that one message may make of a replica's fence and copy. `full`: all that the owner may write."""
+        fence, copy = replica
+        if not self._dropped & REPLICA_RULES:
+            yield from delivered(e, full, owner.source, fence, copy)
+        elif fence <= e:
+            yield from ((e, becomes) for becomes in self._mistaken(e, owner, full, copy))
+
+    def _mistaken(self, e: int, owner: Serving, full: Copy, copy: Copy | None) -> Iterator[Copy]:
+        """What a replica makes of a message that goes by the product's rules but for those dropped."""
         generation, begin, log = full.generation, full.start, full.log
         if copy is not None and copy.generation == generation:
             held = len(copy.log)
@@ -260,14 +270,15 @@ class Positions:
             return
         yield _cut(full, begin)  # relabelled and cut, folded, or a staged base swapped in: exactly the start
 
-    def _acked(self, state: State, e: int, owner: Serving, r: int, copy: Copy) -> State:
-        """The replica has `copy` and says so."""
+    def _acked(self, state: State, e: int, owner: Serving, r: int, replica: Replica) -> State:
+        """The replica has this copy and says so."""
+        copy = replica.copy
+        assert copy is not None
         if copy.generation == owner.copy.generation or "count" in self._dropped:
             owner = owner._replace(acks=put(owner.acks, r, max(owner.acks[r], len(copy.log))))
         length = max(owner.safe, self._durable(owner))
         told = state.told | set(owner.copy.log[: max(length, 0)])
-        replicas = put(state.replicas, r, Replica(e, copy))
-        return _with(state._replace(replicas=replicas, told=told), e, owner)
+        return _with(state._replace(replicas=put(state.replicas, r, replica), told=told), e, owner)
 
     def _durable(self, owner: Serving) -> int:
         if owner.pending is None:

@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 from domicile.placement.records import Generation
 from smallworlds.copies import BIRTH, Copy, Flags, Register, Write
-
-FRESH = -1
-"""The fence of a replica that knows nothing: neither copy nor stub."""
+from smallworlds.replicas import FRESH
 
 
 @dataclass(frozen=True, slots=True)
