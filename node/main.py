@@ -32,7 +32,8 @@ from domicile.node.etcd_gateway import GRANT_VARIABLE, note_node
 from domicile.node.failpoints import Failpoints
 from domicile.node.http.server import HttpServer, Limits, serve
 from domicile.node.neighbourhood import Neighbourhood
-from domicile.node.node import Node, Seams
+from domicile.node.node import Node
+from domicile.node.seams import Seams
 from domicile.node.sqlite_setup import configure_sqlite
 from domicile.node.supervisor import EXIT_HOPELESS, EXIT_REPLACE, LOCK_FD_VARIABLE
 from domicile.node.telemetry import Telemetry, exposition, logger, node_registry, watch_loop

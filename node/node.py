@@ -5,39 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Coroutine
+from typing import Any
 
 from domicile.node.activation import Activation
 from domicile.node.alarm_index import AlarmIndex
-from domicile.node.blobs.base import Blobs
 from domicile.node.call import CallPath
 from domicile.node.chunk_cache import ChunkCache
-from domicile.node.clock import Clock
-from domicile.node.config import Config
 from domicile.node.deletion import Deletion
-from domicile.node.disk import Disk
 from domicile.node.errors import Fenced
-from domicile.node.failpoints import Failpoints
 from domicile.node.front import NodeFront
 from domicile.node.gauges import bind_gauges
 from domicile.node.host import Host
 from domicile.node.idle_copies import IdleCopies
 from domicile.node.nodes import Nodes
 from domicile.node.peer_handler import PeerHandler
-from domicile.node.peering import Peers
 from domicile.node.permits import Permits
 from domicile.node.reads import ReplicaReads
-from domicile.node.replica import Replicas
 from domicile.node.residents import TICK_SECS, Residents
 from domicile.node.router import Router
+from domicile.node.seams import Heartbeat, Seams
 from domicile.node.sleepers import Sleepers
 from domicile.node.suspects import Suspects
 from domicile.node.sweep import Sweep
-from domicile.node.telemetry import Telemetry
-from domicile.node.workers import Workers
 from domicile.placement.admission import Admission, Timing
 from domicile.placement.alarms import Alarms
 from domicile.placement.claims import Registration
@@ -50,48 +40,6 @@ from domicile.placement.leases import Leases
 from domicile.placement.node_registry import Membership
 from domicile.placement.projects import Projects
 from domicile.placement.records import NodeRow
-from domicile.placement.store import Grant, Store
-from domicile.registry import Registry
-
-
-class Heartbeat(Protocol):
-    """Runs one membership where nothing of the node can block it."""
-
-    async def start(self) -> Registration: ...
-
-    def hurry(self) -> None:
-        """The row has changed: renew now."""
-        ...
-
-    async def leave(self, why: str) -> bool: ...
-
-    async def stop(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Seams:
-    """Everything a node is given: the world, real or simulated."""
-
-    loop: asyncio.AbstractEventLoop
-    config: Config
-    registry: Registry
-    clock: Clock
-    disk: Disk
-    rng: random.Random
-    workers: Workers
-    blobs: Blobs
-    store: Store
-    telemetry: Telemetry
-    log: Any
-    failpoints: Failpoints
-    heartbeat: Callable[[Membership], Heartbeat]
-    replace_process: Callable[[str], None]
-    http_address: str = ""
-    peers: Peers | None = None
-    replicas: Replicas | None = None
-    peer_address: Callable[[], str] = lambda: ""
-    grant: Grant | None = None  # the supervisor's, for the first registration
-    named: Callable[[str], None] = lambda node_id: None  # called before each registration
 
 
 class Node(NodeFront):

@@ -14,13 +14,13 @@ from enum import Enum
 
 from domicile.classes import ClassSpec, HookSpec
 from domicile.errors import NoSuchObject, OutcomeUnknown
+from domicile.node.closing import NodeFailure, close_clean, close_out
 from domicile.node.database import Database
 from domicile.node.due import DueAlarms
 from domicile.node.engine import Engine
 from domicile.node.errors import Ended, NodeError
 from domicile.node.flight import Flights
 from domicile.node.host import Host
-from domicile.node.laying import Layer
 from domicile.node.log import Log
 from domicile.node.mailbox import Mailbox
 from domicile.node.members import MemberSets
@@ -37,7 +37,6 @@ from domicile.placement.claims import Claimed
 from domicile.placement.records import Epoch, Incarnation, ObjectKey, Released
 
 STUCK_FLUSH_SECS = 2.0
-CLOSE_SECS_MAX = 10.0
 QUORUM_LATE_SECS = 0.2
 
 
@@ -230,22 +229,10 @@ class Residency:
                 await self._sleep_hook()
                 self.due.stop()
                 await self.leg.flush()
-                return await self._host.workers.run(self._close_clean)
+                return await self._host.workers.run(lambda: close_clean(self._host, self))
         except (NodeError, OSError) as error:
             self.end(error)
             return None
-
-    def _close_clean(self) -> Released | None:
-        manifest, tag = self.leg.manifest, self.leg.tag
-        if not self.engine.db.close():
-            raise NodeFailure(f"{self.key}: its connection is still in use")
-        if not isinstance(tag, str) or manifest.seq == 0:
-            self._host.disk.remove_dir(self.engine.files.directory)
-            return Released(self.log.position, manifest.checksum, None)
-        self._host.failpoints.hit("release.before-sidecar")
-        if manifest.epoch == self.epoch:  # else nothing was committed: the sidecar of the last release still holds
-            Layer(self._host, self.engine.files).released(self.log.position, self.log.start, manifest, tag)
-        return Released(self.log.position, manifest.checksum, tag, manifest.members, manifest.quorum)
 
     async def _sleep_hook(self) -> None:
         hook = self.spec.hooks.get("on_sleep")
@@ -278,7 +265,7 @@ class Residency:
         gone = NoSuchObject(f"{self.key} was deleted")
         self.mailbox.close(gone)
         self._forget(gone)
-        await self._close_out()
+        await close_out(self._host, self)
         try:
             await self._host.workers.run(lambda: self._host.disk.remove_dir(self.engine.files.directory))
         except OSError as error:  # what stays there is void by its incarnation
@@ -301,19 +288,8 @@ class Residency:
             self.over.set_result(None)
 
     async def _end(self) -> None:
-        await self._close_out()
+        await close_out(self._host, self)
         self.sent()
-
-    async def _close_out(self) -> None:
-        """Close the connection whoever still uses it; nothing may touch the files before that."""
-        self.engine.db.doom()
-        began, pause = self.now(), 0.005
-        while not await self._host.workers.run(self.engine.db.close):
-            await self._host.clock.sleep(pause)
-            pause = min(pause * 2, 0.5)
-            if self.now() - began > CLOSE_SECS_MAX:
-                self._host.replace_process(f"{self.key}: a method holds its database and does not return")
-                return
 
     def _forget(self, reason: Exception) -> None:
         if self.phase is Phase.OVER:
@@ -326,7 +302,3 @@ class Residency:
         self.due.stop()
         self.rotation.cancel()
         self.mailbox.stop()
-
-
-class NodeFailure(NodeError):
-    """This node cannot go on with the object; another residency may."""

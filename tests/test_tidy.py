@@ -29,8 +29,8 @@ FUNCTION_LINES_MAX = 60
 FUNCTION_LINES_AIM = 40
 
 # Over the aim today. A number may only go down, and a line leaves the table when its file or function has shrunk.
-LONG_FILES: dict[str, int] = {"node/node.py": 318}
-LONG_FUNCTIONS: dict[str, int] = {"node/main.py:_run": 53}
+LONG_FILES: dict[str, int] = {"node/residency.py": 304}
+LONG_FUNCTIONS: dict[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ HOT = ("node/call.py", "node/mailbox.py", "node/transaction.py", "node/flight.py
 ENTRY_POINTS = {"cli/main.py", "node/main.py", "node/supervisor.py", "sdk/testing.py"}
 
 # Tested, and used once there is more than one node.
-FOR_LATER = {"placement/eviction.py", "placement/rendezvous.py", "node/peers.py", "node/wire/server.py", "node/wire/tls.py"}
+FOR_LATER: set[str] = set()
 
 # Tests that block a thread to see that another goes on, watch that nothing happens, or pace a client.
 SLEEP_ON_PURPOSE = {
@@ -90,6 +90,7 @@ SLEEP_ON_PURPOSE = {
     "test_an_outgoing_call_waits_for_earlier_writes_to_land",
     "test_a_round_that_is_cut_off_answers_everybody_and_runs_nobody_twice",
     "test_blips_of_the_store_leave_no_gap",
+    "test_a_node_that_leaves_sends_its_callers_on",
 }
 
 BOASTS = re.compile(

@@ -29,8 +29,9 @@ from domicile.node.failpoints import Failpoints
 from domicile.node.http.server import Limits, serve
 from domicile.node.main import TEMP_FACTOR
 from domicile.node.manifest import Manifest
-from domicile.node.node import Node, Seams
+from domicile.node.node import Node
 from domicile.node.residency import Residency
+from domicile.node.seams import Seams
 from domicile.node.store_leg import StoreLeg
 from domicile.node.telemetry import Telemetry, logger
 from domicile.node.temp_vfs import TempVfs

@@ -20,7 +20,8 @@ from domicile.node.config import Config
 from domicile.node.disk import SystemDisk
 from domicile.node.failpoints import Failpoints
 from domicile.node.neighbourhood import Neighbourhood
-from domicile.node.node import Node, Seams
+from domicile.node.node import Node
+from domicile.node.seams import Seams
 from domicile.node.telemetry import Telemetry, logger
 from domicile.node.values import Call
 from domicile.node.wire.network import TcpNetwork

@@ -12,7 +12,8 @@ from typing import Any
 from domicile.errors import DomicileError
 from domicile.node.config import Config
 from domicile.node.failpoints import NONE
-from domicile.node.node import Node, Seams
+from domicile.node.node import Node
+from domicile.node.seams import Seams
 from domicile.node.telemetry import Telemetry
 from domicile.placement.claims import Registration
 from domicile.placement.node_registry import Membership
