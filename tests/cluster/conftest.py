@@ -1,4 +1,4 @@
-"""Make the kits importable: this folder's, the crash drills' and the simulation's; clusters that tests start."""
+"""Make the kits importable (this folder's, the crash drills' and the simulation's), and give clusters to drills."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -29,3 +29,44 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     yield begin
     for cluster in started:
         cluster.abandon()
+
+
+@pytest.fixture(scope="module")
+def _plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    yield from _shared(Cluster(tmp_path_factory.mktemp("shared") / "cluster"))
+
+
+@pytest.fixture(scope="module")
+def _wired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    yield from _shared(Cluster(tmp_path_factory.mktemp("wired") / "cluster", wired=True))
+
+
+def _shared(cluster: Cluster) -> Iterator[Cluster]:
+    """One for the drills of a module: a cluster has to outlive any number of them. Last the bucket is looked at."""
+    try:
+        cluster.start()
+        yield cluster
+        cluster.make_whole()
+        cluster.check()
+    finally:
+        cluster.abandon()
+
+
+@pytest.fixture
+def cluster(_plain: Cluster) -> Iterator[Cluster]:
+    """Three nodes, all running and knowing each other. Break what you like: what clients saw is judged afterwards."""
+    yield from _lent(_plain)
+
+
+@pytest.fixture
+def wired(_wired: Cluster) -> Iterator[Cluster]:
+    """The same, with wires to cut."""
+    yield from _lent(_wired)
+
+
+def _lent(cluster: Cluster) -> Iterator[Cluster]:
+    cluster.make_whole()
+    cluster.begin_drill()
+    yield cluster
+    cluster.make_whole()
+    cluster.check_live()

@@ -10,47 +10,42 @@ from clusterkit.cluster import Cluster
 from crashkit.clients import progress
 from crashkit.process import until
 
-Start = Callable[..., Cluster]
 ROUNDS = 60
 RESIDENTS = 60
 
 
-def test_calls_through_any_node_count_right(start: Start) -> None:
+def test_calls_through_any_node_count_right(cluster: Cluster) -> None:
     """A mixed load through all nodes: one order explains every answer, and the bucket holds it in the end."""
-    cluster = start()
     load = cluster.load(clients=5)
-    progress(cluster.history, 600, until)
+    progress(cluster.history, 400, until)
     load.finish()
-    assert {shown.epoch for op in cluster.history.operations if (shown := op.shown) is not None}
-    cluster.check()
+    assert len({op.object for op in cluster.operations() if op.outcome == "answered"}) > 10
 
 
-def test_a_read_anywhere_shows_what_was_answered_before(start: Start) -> None:
+def test_a_read_anywhere_shows_what_was_answered_before(cluster: Cluster) -> None:
     """Field case 38: what the home answered is in every read that begins afterwards, at any node, replicas too."""
-    cluster = start()
+    x = cluster.fresh("x")
     writer = cluster.client("writer")
-    writer.append("x")
-    home = cluster.home("x")
+    writer.append(x)
+    home = cluster.home(x)
     writer.at(cluster.nodes.index(home))
     readers = [cluster.client(f"r{n}", cluster.nodes.index(node)) for n, node in enumerate(cluster.others(home))]
     for _ in range(ROUNDS):
-        assert writer.append("x").outcome == "answered"
-        at_once = [threading.Thread(target=reader.read, args=("x",)) for reader in readers]
+        assert writer.append(x).outcome == "answered"
+        at_once = [threading.Thread(target=reader.read, args=(x,)) for reader in readers]
         for thread in at_once:
             thread.start()
         for thread in at_once:
             thread.join()
-    shown = [op.shown for op in cluster.history.operations if op.op == "read" and op.shown is not None]
+    shown = [op.shown for op in cluster.operations() if op.op == "read" and op.shown is not None]
     assert len(shown) == len(readers) * ROUNDS
     assert "replica" in {one.served_by for one in shown}
-    cluster.check()
 
 
-def test_a_node_told_to_stop_leaves_nobody_in_doubt(start: Start) -> None:
+def test_a_node_told_to_stop_leaves_nobody_in_doubt(cluster: Cluster) -> None:
     """SIGTERM of a node with many residents under load, none sent twice: whatever ran was answered, the rest refused;
     every object answers elsewhere."""
-    cluster = start()
-    names = [f"many-{n}" for n in range(RESIDENTS)]
+    names = [cluster.fresh(f"many-{n}") for n in range(RESIDENTS)]
     fill = [cluster.client(f"f{n}", n % 3) for n in range(6)]
     _each(fill, lambda client, n: [client.append(name) for name in names[n::6]])
     leaver = cluster.home(names[0])
@@ -74,15 +69,13 @@ def test_a_node_told_to_stop_leaves_nobody_in_doubt(start: Start) -> None:
     over.set()
     for thread in threads:
         thread.join()
-    assert [op.attempts[-1] for op in cluster.history.operations if op.outcome == "unknown"] == []
+    assert [op.attempts[-1] for op in cluster.operations() if op.outcome == "unknown"] == []
     rest = cluster.client("rest", stay[0])
     assert all(rest.read(name).outcome == "answered" for name in names)
-    cluster.check()
 
 
-def test_every_node_restarted_in_turn(start: Start) -> None:
+def test_every_node_restarted_in_turn(cluster: Cluster) -> None:
     """A rolling restart under load: every call is answered, by one node or another, and nothing is lost."""
-    cluster = start()
     load = cluster.load(clients=4)
     for node in cluster.nodes:
         load.era += 1
@@ -93,7 +86,6 @@ def test_every_node_restarted_in_turn(start: Start) -> None:
         cluster.settle()
     progress(cluster.history, 60, until)
     load.finish()
-    cluster.check()
 
 
 def _each(clients: list, work: Callable[..., object]) -> None:  # type: ignore[type-arg]

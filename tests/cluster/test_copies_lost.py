@@ -21,74 +21,71 @@ def _in_step(cluster: Cluster, name: str, count: int = 2) -> None:
     until(whole, f"{count} copies of {name} are in step")
 
 
-def test_two_replicas_down_then_the_home(start: Start) -> None:
+def test_two_replicas_down_then_the_home(cluster: Cluster) -> None:
     """Field case 33: with both replicas down the manifest answers; then the home dies and the stale two come back
     alone: they serve all of it."""
-    cluster = start()
+    x = cluster.fresh("x")
     client = cluster.client("c")
     for _ in range(5):
-        client.append("x")
-    _in_step(cluster, "x")
-    home = cluster.home("x")
+        client.append(x)
+    _in_step(cluster, x)
+    home = cluster.home(x)
     stale = cluster.others(home)
     for node in stale:
         node.lose_machine()
     client.at(cluster.nodes.index(home))
     for _ in range(10):
-        assert client.at(cluster.nodes.index(home)).append("x").outcome == "answered"
+        assert client.at(cluster.nodes.index(home)).append(x).outcome == "answered"
     home.lose_machine()
     for node in stale:
         node.up()
     cluster.settle()
     client.at(cluster.nodes.index(stale[0]))
-    assert client.read("x").outcome == "answered"
-    assert client.append("x").outcome == "answered"
+    assert client.read(x).outcome == "answered"
+    assert client.append(x).outcome == "answered"
     home.up()
     cluster.settle()
-    assert client.at(cluster.nodes.index(home)).append("x").outcome == "answered"
-    cluster.check()
+    assert client.at(cluster.nodes.index(home)).append(x).outcome == "answered"
 
 
-def test_a_wiped_replica_never_answers_for_the_lost_one(start: Start) -> None:
+def test_a_wiped_replica_never_answers_for_the_lost_one(cluster: Cluster) -> None:
     """`replicas/` of one member is wiped while it is down; it returns as another copy, and the home's death loses
     nothing."""
-    cluster = start()
+    x = cluster.fresh("x")
     client = cluster.client("c")
     for _ in range(5):
-        client.append("x")
-    _in_step(cluster, "x")
-    home = cluster.home("x")
+        client.append(x)
+    _in_step(cluster, x)
+    home = cluster.home(x)
     wiped, kept = cluster.others(home)
-    before = {copy["copy_id"] for copy in cluster.about("x")["replicas"]}
+    before = {copy["copy_id"] for copy in cluster.about(x)["replicas"]}
     assert wiped.stop() == 0
     wiped.forget("replicas")
     client.at(cluster.nodes.index(home))
     for _ in range(3):
-        client.append("x")
+        client.append(x)
     wiped.up()
     cluster.settle()
-    until(lambda: {copy["copy_id"] for copy in cluster.about("x")["replicas"]} != before, "the set was repaired")
-    _in_step(cluster, "x")
+    until(lambda: {copy["copy_id"] for copy in cluster.about(x)["replicas"]} != before, "the set was repaired")
+    _in_step(cluster, x)
     home.lose_machine()
     client.at(cluster.nodes.index(kept))
-    assert client.append("x").outcome == "answered"
-    cluster.check()
+    assert client.append(x).outcome == "answered"
 
 
-def test_a_home_without_its_own_files(start: Start) -> None:
+def test_a_home_without_its_own_files(cluster: Cluster) -> None:
     """`objects/` of the home is wiped while it is down; wherever the object wakes, it is whole."""
-    cluster = start()
+    x = cluster.fresh("x")
     client = cluster.client("c")
     for _ in range(5):
-        client.append("x", LARGE)
-    home = cluster.home("x")
+        client.append(x, LARGE)
+    home = cluster.home(x)
     home.kill()
     home.forget("objects")
     home.up()
     client.at(cluster.nodes.index(home))
-    assert client.append("x").outcome == "answered"
+    assert client.append(x).outcome == "answered"
     cluster.settle()
-    cluster.check()
 
 
 def test_a_catch_up_killed_between_pieces(start: Start) -> None:
@@ -118,48 +115,46 @@ def test_a_catch_up_killed_between_pieces(start: Start) -> None:
     cluster.check()
 
 
-def test_a_life_that_is_over_does_not_return(start: Start) -> None:
+def test_a_life_that_is_over_does_not_return(cluster: Cluster) -> None:
     """Field case 36: deleted and made anew while a node with a copy was down: that copy is void when it comes back."""
-    cluster = start()
+    x = cluster.fresh("x")
     client = cluster.client("c")
     for _ in range(30):
-        client.append("x")
-    _in_step(cluster, "x")
-    home = cluster.home("x")
+        client.append(x)
+    _in_step(cluster, x)
+    home = cluster.home(x)
     absent, present = cluster.others(home)
     absent.lose_machine()
     client.at(cluster.nodes.index(home))
-    assert client.delete("x").outcome == "answered"
-    assert client.append("x").outcome == "answered"
+    assert client.delete(x).outcome == "answered"
+    assert client.append(x).outcome == "answered"
     absent.up()
     cluster.settle()
     for at in range(3):
-        found = client.at(at).read("x")
+        found = client.at(at).read(x)
         assert found.shown is not None
         assert len(found.shown.items) == 1
     home.lose_machine()
     client.at(cluster.nodes.index(absent))
-    assert len(client.append("x").shown.items) == 2  # type: ignore[union-attr]
+    assert len(client.append(x).shown.items) == 2  # type: ignore[union-attr]
     assert present.is_ready()
-    cluster.check()
 
 
-def test_a_log_shipped_in_pieces_is_never_half_there(start: Start) -> None:
+def test_a_log_shipped_in_pieces_is_never_half_there(cluster: Cluster) -> None:
     """Field case 34: large transactions while the other node dies and returns: all of one or nothing of it."""
-    cluster = start()
+    x = cluster.fresh("x")
     client = cluster.client("c")
-    client.append("x")
-    home = cluster.home("x")
+    client.append(x)
+    home = cluster.home(x)
     member = cluster.others(home)[0]
     for _ in range(3):
         client.at(cluster.nodes.index(home))
         for _ in range(4):
-            assert client.append("x", 10 * LARGE).outcome == "answered"
+            assert client.append(x, 10 * LARGE).outcome == "answered"
         member.kill_child()
         for _ in range(4):
-            assert client.append("x", 10 * LARGE).outcome == "answered"
+            assert client.append(x, 10 * LARGE).outcome == "answered"
         cluster.settle()
-        assert client.at(cluster.nodes.index(member)).read("x").outcome == "answered"
+        assert client.at(cluster.nodes.index(member)).read(x).outcome == "answered"
     home.kill_child()
-    assert client.at(cluster.nodes.index(member)).append("x").outcome == "answered"
-    cluster.check()
+    assert client.at(cluster.nodes.index(member)).append(x).outcome == "answered"

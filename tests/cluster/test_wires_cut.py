@@ -14,106 +14,100 @@ from crashkit.s3 import start_s3
 Start = Callable[..., Cluster]
 
 
-def test_a_home_cut_from_etcd_stops_in_time(start: Start) -> None:
+def test_a_home_cut_from_etcd_stops_in_time(wired: Cluster) -> None:
     """Field case 43: clients and replicas still reach it, etcd does not. It answers nothing once another may be home,
     and joins again when the wire is whole."""
-    cluster = start(wired=True)
-    client, there = cluster.client("c"), cluster.client("there", patience_secs=0)
+    x = wired.fresh("x")
+    client, there = wired.client("c"), wired.client("there", patience_secs=0)
     for _ in range(5):
-        client.append("x")
-    home = cluster.home("x")
-    at = cluster.nodes.index(home)
-    elsewhere = cluster.nodes.index(cluster.others(home)[0])
+        client.append(x)
+    home = wired.home(x)
+    at = wired.nodes.index(home)
+    elsewhere = wired.nodes.index(wired.others(home)[0])
     client.at(elsewhere)
-    cluster.cut_etcd(home)
+    wired.cut_etcd(home)
     end = time.monotonic() + 8
     while time.monotonic() < end:
-        there.at(at).append("x", keyed=False)
-        there.at(at).read("x")
-        client.at(elsewhere).append("x")
-    assert client.append("x").outcome == "answered"
-    assert cluster._home("x") not in ([], [home])
-    cluster.heal()
-    cluster.settle()
-    assert there.at(at).append("x", keyed=False).outcome in ("answered", "not_run")
-    cluster.check()
+        there.at(at).append(x, keyed=False)
+        there.at(at).read(x)
+        client.at(elsewhere).append(x)
+    assert client.append(x).outcome == "answered"
+    assert wired._home(x) not in ([], [home])
+    wired.heal()
+    wired.settle()
+    assert there.at(at).append(x, keyed=False).outcome in ("answered", "not_run")
 
 
-def test_blips_of_etcd_cost_nobody_the_home(start: Start) -> None:
+def test_blips_of_etcd_cost_nobody_the_home(wired: Cluster) -> None:
     """Field case 46: the wire to etcd fails for a moment, again and again: nobody takes over, nobody stops."""
-    cluster = start(wired=True)
-    client = cluster.client("c")
-    client.append("x")
-    home, ids = cluster.home("x"), [node.node_id() for node in cluster.nodes]
+    x = wired.fresh("x")
+    client = wired.client("c")
+    client.append(x)
+    home, ids = wired.home(x), [node.node_id() for node in wired.nodes]
     assert home.etcd is not None
     for _ in range(6):
         home.etcd.down()
         waits(0.4)
         home.etcd.up()
-        assert client.append("x").outcome == "answered"
+        assert client.append(x).outcome == "answered"
         waits(0.3)
-    assert cluster.home("x") is home
-    assert [node.node_id() for node in cluster.nodes] == ids
-    cluster.check()
+    assert wired.home(x) is home
+    assert [node.node_id() for node in wired.nodes] == ids
 
 
-def test_a_home_cut_from_its_replicas_answers_by_the_store(start: Start) -> None:
+def test_a_home_cut_from_its_replicas_answers_by_the_store(wired: Cluster) -> None:
     """Field case 29: with its replicas out of reach the manifest answers; they catch up by themselves when they are
     back, and hold what they must for the next death."""
-    cluster = start(wired=True)
-    client = cluster.client("c")
+    x = wired.fresh("x")
+    client = wired.client("c")
     for _ in range(3):
-        client.append("x")
-    home = cluster.home("x")
-    client.at(cluster.nodes.index(home))
-    cluster.isolate(home)
+        client.append(x)
+    home = wired.home(x)
+    client.at(wired.nodes.index(home))
+    wired.isolate(home)
     for _ in range(5):
-        assert client.at(cluster.nodes.index(home)).append("x").outcome == "answered"
-    cluster.heal()
-    cluster.settle()
+        assert client.at(wired.nodes.index(home)).append(x).outcome == "answered"
+    wired.heal()
+    wired.settle()
     for _ in range(3):
-        client.append("x")
-    until(lambda: all(copy["lag"] == 0 for copy in cluster.about("x")["replicas"]), "the replicas caught up")
+        client.append(x)
+    until(lambda: all(copy["lag"] == 0 for copy in wired.about(x)["replicas"]), "the replicas caught up")
     home.kill_child()
-    client.at(cluster.nodes.index(cluster.others(home)[0]))
-    assert client.append("x").outcome == "answered"
-    cluster.check()
+    client.at(wired.nodes.index(wired.others(home)[0]))
+    assert client.append(x).outcome == "answered"
 
 
-def test_an_isolated_home_and_its_successor(start: Start) -> None:
+def test_an_isolated_home_and_its_successor(wired: Cluster) -> None:
     """Field case 29: a home cut from everything but its clients; another takes over; the first heals without help."""
-    cluster = start(wired=True)
-    client, there = cluster.client("c"), cluster.client("there", patience_secs=0)
+    x = wired.fresh("x")
+    client, there = wired.client("c"), wired.client("there", patience_secs=0)
     for _ in range(3):
-        client.append("x")
-    home = cluster.home("x")
-    at, elsewhere = cluster.nodes.index(home), cluster.nodes.index(cluster.others(home)[0])
-    cluster.isolate(home, etcd=True)
+        client.append(x)
+    home = wired.home(x)
+    at, elsewhere = wired.nodes.index(home), wired.nodes.index(wired.others(home)[0])
+    wired.isolate(home, etcd=True)
     end = time.monotonic() + 7
     while time.monotonic() < end:
-        there.at(at).append("x", keyed=False)
-        client.at(elsewhere).append("x")
-    cluster.heal()
-    cluster.settle()
-    assert there.at(at).read("x").outcome in ("answered", "not_run")
-    assert client.at(at).append("x").outcome == "answered"
-    cluster.check()
+        there.at(at).append(x, keyed=False)
+        client.at(elsewhere).append(x)
+    wired.heal()
+    wired.settle()
+    assert there.at(at).read(x).outcome in ("answered", "not_run")
+    assert client.at(at).append(x).outcome == "answered"
 
 
-def test_random_cuts_under_load(start: Start) -> None:
+def test_random_cuts_under_load(wired: Cluster) -> None:
     """Each node in turn loses the others, etcd, or both for some seconds, while clients roam."""
-    cluster = start(wired=True)
-    load = cluster.load(clients=4)
-    for node in cluster.nodes:
+    load = wired.load(clients=4)
+    for node in wired.nodes:
         load.era += 1
-        progress(cluster.history, 30, until)
-        cluster.isolate(node, etcd=cluster.nodes.index(node) != 1)
+        progress(wired.history, 30, until)
+        wired.isolate(node, etcd=wired.nodes.index(node) != 1)
         waits(4.0)
-        cluster.heal()
-        cluster.settle()
-    progress(cluster.history, 50, until)
+        wired.heal()
+        wired.settle()
+    progress(wired.history, 50, until)
     load.finish()
-    cluster.check()
 
 
 def test_the_store_goes_then_the_replicas_then_both(start: Start, tmp_path: Path) -> None:

@@ -49,10 +49,17 @@ class RovingLoad(Load):
     """The crash drills' load, through all nodes."""
 
     def __init__(
-        self, ports: list[int], history: History, *, clients: int = 4, seed: int = 1, think_secs: float = 0.02
+        self,
+        name: str,
+        ports: list[int],
+        history: History,
+        *,
+        clients: int = 4,
+        seed: int = 1,
+        think_secs: float = 0.02,
     ) -> None:
         super().__init__(ports[0], history, clients=0, seed=seed, think_secs=think_secs)
-        self.clients = [RovingClient(f"c{n}", ports, history, n % len(ports)) for n in range(clients)]
+        self.clients = [RovingClient(f"{name}c{n}", ports, history, n % len(ports)) for n in range(clients)]
         for client in self.clients:
             client.roam = True
         self._threads = [

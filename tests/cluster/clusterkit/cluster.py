@@ -17,7 +17,7 @@ from crashkit.bucket import OpenBlobs, in_directory, restored
 from crashkit.oracle import check_cold, check_heard, check_live
 from crashkit.process import NodeProcess, free_port, until
 from etcd_servers import Etcd
-from simworld.history import History
+from simworld.history import History, Operation
 
 from clusterkit.clients import RovingClient, RovingLoad
 from clusterkit.wires import Wire
@@ -32,6 +32,7 @@ QUICK = {
     "OBJECT_IDLE_SECS": "60",
     "OBJECT_JOURNAL_MB": "16",
 }
+ERAS = 1000
 EVICTED_SECS = 3.0  # admission and margin of PROFILE=fast
 
 
@@ -109,6 +110,7 @@ class Cluster:
         self.where = where
         self.history = History()
         self._clients: list[RovingClient] = []
+        self._drill, self._loads, self._began = 0, 0, 0
         self.etcd = Etcd(where / "etcd", 1, ETCD_FLAGS)
         self._settings = {**QUICK, **self._places(count), **(settings or {})}
         self.nodes = [Node(f"n{n + 1}", where / f"n{n + 1}", {}) for n in range(count)]
@@ -153,7 +155,44 @@ class Cluster:
 
     def load(self, *, clients: int = 4, seed: int = 1) -> RovingLoad:
         """Clients that use all nodes until its `finish`."""
-        return RovingLoad([node.port for node in self.nodes], self.history, clients=clients, seed=seed).start()
+        self._loads += 1
+        ports = [node.port for node in self.nodes]
+        load = RovingLoad(f"l{self._loads}", ports, self.history, clients=clients, seed=seed)
+        load.era = ERAS * self._loads
+        return load.start()
+
+    # Drills that share the cluster.
+
+    def begin_drill(self) -> None:
+        """From here on `fresh` names and `operations` are another drill's."""
+        self._drill += 1
+        self._began = len(self.history.operations)
+
+    def fresh(self, name: str) -> str:
+        """A name no other drill uses."""
+        return f"{name}-{self._drill}"
+
+    def operations(self) -> list[Operation]:
+        """Of this drill."""
+        return self.history.operations[self._began :]
+
+    def make_whole(self) -> None:
+        """All wires, etcd and all nodes as at the start."""
+        self.heal()
+        member = self.etcd.members[0]
+        if member.process is None:
+            self.etcd.restart(member)
+        for node in self.nodes:
+            if node not in self.running():
+                node.up()
+            else:
+                node.go_on()
+        self.settle()
+
+    def check_live(self) -> None:
+        """What clients saw, against the promises."""
+        check_live(self.history)
+        check_heard(self.history)
 
     def running(self) -> list[Node]:
         return [node for node in self.nodes if node.process is not None and node.process.poll() is None]
@@ -179,8 +218,7 @@ class Cluster:
         """Stop, and hold everything clients saw against the promises and against the bucket."""
         self.stop()
         check_cold(self.history, restored(bucket or in_directory(self.where / "blobs")))
-        check_live(self.history)
-        check_heard(self.history)
+        self.check_live()
 
     def abandon(self) -> None:
         """Whatever happened: nothing is left running."""
@@ -199,6 +237,7 @@ class Cluster:
 
     def client(self, name: str, first: int = 0, patience_secs: float = 60.0) -> RovingClient:
         """One that asks node `first`, and another when that is not there."""
+        name = f"{name}{len(self._clients)}"  # what clients write is told apart by their names
         client = RovingClient(name, [node.port for node in self.nodes], self.history, first, patience_secs)
         self._clients.append(client)
         return client
