@@ -16,6 +16,7 @@ Start = Callable[..., Cluster]
 SECS = float(os.environ.get("DOMICILE_FAULT_SECS", "25"))
 SEED = int(os.environ.get("DOMICILE_SEED", "1"))
 CALM = 40
+STORE_LAG_SECS = 3.0  # the store has by then what the homes have: OBJECT_STORE_LAG_MS and some
 
 
 @pytest.mark.timeout(300 + 3 * SECS)
@@ -97,6 +98,9 @@ def _faults(cluster: Cluster, rng: random.Random) -> dict[str, Callable[[Node], 
 
     def wipe(folder: str) -> Callable[[Node], None]:
         def wiped(node: Node) -> None:
+            # An object whose home died is repaired by whoever wakes it: two wipes before that are two copies lost.
+            cluster.wake_all()
+            waits(STORE_LAG_SECS)
             node.kill()
             node.forget(folder)
             node.up()
