@@ -7,7 +7,7 @@ import contextlib
 import io
 import json
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,7 @@ class One:
 
     async def start(self) -> None:
         loop, clock = asyncio.get_running_loop(), SystemClock()
-        config = Config(
-            data=str(self.root), projects="first-use", peer_listen="127.0.0.1:0", **self.cluster.settings
-        )
+        config = Config(data=str(self.root), projects="first-use", peer_listen="127.0.0.1:0", **self.cluster.settings)
         self.root.mkdir(exist_ok=True)
         self.workers = ThreadWorkers(loop)
         log = logger("json", "info", self.log)
@@ -109,7 +107,9 @@ class One:
         self.workers.close()
         self.cluster.nodes.remove(self)
 
-    async def call(self, cls: str, name: str, method: str, *args: Any, secs: float = 30.0, key: str | None = None) -> Any:
+    async def call(
+        self, cls: str, name: str, method: str, *args: Any, secs: float = 30.0, key: str | None = None
+    ) -> Any:
         body = json.dumps(list(args)).encode()
         call = Call(ObjectKey("demo", cls, name), method, body, self.node.now() + secs, key)
         return json.loads((await self.node.call(call)).body)
@@ -166,7 +166,7 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def cluster(tmp_path: Path) -> Callable[..., Any]:
     """`cluster(scenario, *classes, nodes=3, **settings)` runs `async def scenario(cluster)`."""
 
     def go(
@@ -184,4 +184,4 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
         asyncio.run(main())
 
-    yield go
+    return go
