@@ -126,6 +126,7 @@ class Life:
     def __init__(self, number: int) -> None:
         self.rng = random.Random(number)
         self.loop = SimLoop(number)
+        self.sync_appends = number % 5 != 0  # without, acks survive kills only
         self.disk = SimDisk(random.Random(number + 1))
         self.disk.make_dir("/data")
         self.disk.sync("/data")
@@ -151,6 +152,7 @@ class Life:
             root="/data/replicas",
             lost="/data/lost",
             journal_bytes=160 << 10,
+            sync_appends=self.sync_appends,
         )
         return await Replicas.open(around)
 
@@ -166,7 +168,7 @@ class Life:
         while steps > 0:
             many = self.rng.randint(1, 15)
             steps -= many
-            await self._run(many, power=self.rng.random() < 0.6)
+            await self._run(many, power=self.sync_appends and self.rng.random() < 0.6)
         await self._run(0, power=False)
 
     async def _run(self, steps: int, *, power: bool) -> None:
@@ -250,6 +252,9 @@ class Life:
         zombie = self.rng.random() < 0.15
         generation = self.rng.choice(list(truth.lines)) if zombie else truth.newest
         messages = [self._message(generation) for _ in range(self.rng.randint(1, 3))]
+        await self._say(replicas, messages)
+
+    async def _say(self, replicas: Replicas, messages: list[Any]) -> None:
         answers = replicas.take([("owner", message) for message in messages])
         heard: list[tuple[Any, Any]] = []
         for message, answer in zip(messages, answers, strict=True):
@@ -263,6 +268,8 @@ class Life:
         answer = await replicas.fence(Fence(OBJECT, LIFE, epoch))
         if answer.fenced is None:
             self.fence = max(self.fence, epoch)
+            if answer.position is not None and answer.position.generation.epoch < epoch:
+                await self._say(replicas, [self._message(answer.position.generation)])  # the fenced one goes on
 
     def _message(self, generation: Generation) -> Any:
         truth, rng = self.truth, self.rng
