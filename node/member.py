@@ -32,6 +32,7 @@ class Member:
         self.busy = 0
         self.backoff = RETRY_FIRST_SECS
         self.down = False
+        self.helped = 0
         self.timer: asyncio.TimerHandle | None = None
 
 

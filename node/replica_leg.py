@@ -22,6 +22,7 @@ from domicile.node.wire.messages import Answered, Elsewhere, FencedBy, Holds, Sa
 from domicile.placement.records import Epoch, Generation, Position
 
 APPEND_BYTES_MAX = 1 << 20
+HELPS_MAX = 8
 RETRY_MAX_SECS = 2.0
 STAGING_SECS = 0.05
 
@@ -176,6 +177,7 @@ class ReplicaLeg:
             if member.step is not Step.IN_STEP and not member.busy:
                 self._help(member, Position(answer.incarnation, answer.generation, answer.length))
             return
+        member.helped = 0
         if member.step is not Step.IN_STEP:
             member.step, member.sent = Step.IN_STEP, answer.length
         mark = log.mark_at(answer.length)
@@ -200,6 +202,11 @@ class ReplicaLeg:
 
     def _help(self, member: Member, position: Position | None) -> None:
         """Bring a copy that stands at `position` into the owner's generation, by the one step that fits."""
+        member.helped += 1
+        if member.helped > HELPS_MAX:  # no step seems to fit: not in a loop
+            member.helped = 0
+            self._retry(member)
+            return
         log, source = self._log, self._source
         same_life = position is not None and position.incarnation == log.incarnation
         if (
