@@ -158,3 +158,55 @@ def test_a_log_shipped_in_pieces_is_never_half_there(cluster: Cluster) -> None:
         assert client.at(cluster.nodes.index(member)).read(x).outcome == "answered"
     home.kill_child()
     assert client.at(cluster.nodes.index(member)).append(x).outcome == "answered"
+
+
+def test_a_replica_whose_disk_is_full(cluster: Cluster) -> None:
+    """Field case 41: one member can write no more: calls are answered all the same, and once it can it is in step
+    again without help."""
+    x = cluster.fresh("x")
+    client = cluster.client("c")
+    client.append(x)
+    _in_step(cluster, x)
+    home = cluster.home(x)
+    full = cluster.others(home)[0]
+    full.refuse_writes(True)
+    for _ in range(40):
+        assert client.at(cluster.nodes.index(home)).append(x, 4 * LARGE).outcome == "answered"
+    full.refuse_writes(False)
+    cluster.settle()
+    client.append(x)
+    _in_step(cluster, x)
+
+
+def test_large_commits_through_a_forwarding_node(cluster: Cluster) -> None:
+    """Field case 95: commits and arguments around the usual limit of a message, and far above it, in one piece."""
+    x = cluster.fresh("x")
+    client = cluster.client("c")
+    client.append(x)
+    home = cluster.home(x)
+    away = cluster.nodes.index(cluster.others(home)[0])
+    for megabytes in (3.9, 4.0, 4.2, 15.0):
+        assert client.at(away).append(x, int(megabytes * 1e6)).outcome == "answered"
+    argument = "a" * 6_000_000
+    answer = client.line.call(cluster.fresh("argument"), "append", argument)
+    assert answer.status == 200
+    assert answer.json()["items"] == [argument]
+    _in_step(cluster, x)
+    home.kill_child()
+    assert client.at(away).append(x).outcome == "answered"
+
+
+def test_no_quorum_asked_for_is_a_fan_out_in_shadow(start: Start) -> None:
+    """OBJECT_QUORUM=0: the manifest answers, the copies are kept all the same, and a takeover uses them."""
+    cluster = start(settings={"OBJECT_QUORUM": "0"})
+    client = cluster.client("c")
+    for _ in range(5):
+        client.append("x")
+    _in_step(cluster, "x")
+    home = cluster.home("x")
+    client.at(cluster.nodes.index(cluster.others(home)[0]))
+    home.lose_machine()
+    assert client.append("x").outcome == "answered"
+    home.up()
+    cluster.settle()
+    cluster.check()

@@ -85,6 +85,11 @@ def _faults(cluster: Cluster, rng: random.Random) -> dict[str, Callable[[Node], 
         node.peer.held = True
         waits(some())
 
+    def hold_etcd(node: Node) -> None:
+        assert node.etcd is not None
+        node.etcd.held = True
+        waits(some())
+
     def slow_peer(node: Node) -> None:
         assert node.peer is not None
         node.peer.delay_secs = 0.05
@@ -121,6 +126,7 @@ def _faults(cluster: Cluster, rng: random.Random) -> dict[str, Callable[[Node], 
         "isolate": isolate,
         "cut from etcd": cut_etcd,
         "hold what others say to it": hold_peer,
+        "hold what it says to etcd": hold_etcd,
         "slow what others say to it": slow_peer,
         "restart etcd": restart_etcd,
         "wipe objects": wipe("objects"),

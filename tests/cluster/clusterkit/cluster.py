@@ -13,9 +13,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from crashkit.bucket import OpenBlobs, in_directory, restored
+from crashkit.bucket import in_directory, restored
 from crashkit.oracle import check_cold, check_heard, check_live
 from crashkit.process import NodeProcess, free_port, until
+from crashkit.s3 import S3
 from etcd_servers import Etcd
 from simworld.history import History, Operation
 
@@ -25,6 +26,7 @@ from domicile.node.config import load
 from domicile.placement.keys import Keys
 
 ETCD_FLAGS = ("--heartbeat-interval", "50", "--election-timeout", "250")
+ETCDS_FLAGS = ("--heartbeat-interval", "100", "--election-timeout", "600")
 QUICK = {
     "DOMICILE_PROFILE": "fast",
     "DOMICILE_CALL_DEADLINE_SECS": "12",
@@ -37,13 +39,19 @@ EVICTED_SECS = 3.0  # admission and margin of PROFILE=fast
 
 
 class Node(NodeProcess):
-    """One of a cluster. `peer` leads to its peer listener, `etcd` to the placement store; None without wires."""
+    """One of a cluster. `peer` leads to its peer listener, `etcd` to the placement store, `store` to a bucket; None
+    without wires."""
+
+    @property
+    def wires(self) -> list[Wire]:
+        return [wire for wire in (self.peer, self.etcd, self.store) if wire is not None]
 
     def __init__(self, name: str, where: Path, settings: dict[str, str]) -> None:
         super().__init__(where, settings)
         self.name = name
         self.peer: Wire | None = None
         self.etcd: Wire | None = None
+        self.store: Wire | None = None
 
     def up(self) -> None:
         """Start it under its supervisor."""
@@ -106,16 +114,22 @@ class Cluster:
         count: int = 3,
         settings: dict[str, str] | None = None,
         wired: bool = False,
+        etcds: int = 1,
+        s3: S3 | None = None,
     ) -> None:
         self.where = where
         self.history = History()
         self._clients: list[RovingClient] = []
         self._drill, self._loads, self._began = 0, 0, 0
-        self.etcd = Etcd(where / "etcd", 1, ETCD_FLAGS)
+        self.etcd = Etcd(where / "etcd", etcds, ETCD_FLAGS if etcds == 1 else ETCDS_FLAGS)
         self._settings = {**QUICK, **self._places(count), **(settings or {})}
         self.nodes = [Node(f"n{n + 1}", where / f"n{n + 1}", {}) for n in range(count)]
+        self._bucket = s3.look if s3 is not None else in_directory(where / "blobs")
         for node in self.nodes:
             self._place(node, wired)
+            if s3 is not None:
+                node.store = Wire(("127.0.0.1", s3.wire.port))
+                node.settings |= s3.settings | {"DOMICILE_BLOBS_ENDPOINT": f"http://127.0.0.1:{node.store.port}"}
 
     def _places(self, count: int) -> dict[str, str]:
         self.where.mkdir(parents=True, exist_ok=True)
@@ -130,17 +144,17 @@ class Cluster:
         }
 
     def _place(self, node: Node, wired: bool) -> None:
-        peer, store = f"127.0.0.1:{free_port()}", self.etcd.members[0].endpoint
+        peer, store = f"127.0.0.1:{free_port()}", ",".join(self.etcd.endpoints)
         node.settings |= self._settings | {"DOMICILE_PEER_LISTEN": peer}
         if wired:
             node.peer = Wire(_address(peer), self._speakers)
-            node.etcd = Wire(_address(store))
+            node.etcd = Wire(_address(store))  # of one member: drills cut the node off, not one endpoint
             node.settings["DOMICILE_ADVERTISE"] = f"127.0.0.1:{node.peer.port}"
             store = f"127.0.0.1:{node.etcd.port}"
         node.settings["DOMICILE_PLACEMENT"] = f"etcd://{store}"
         config = load(node.settings).config
         root = Keys(config.cluster, config.region).root
-        node.registrar = {"access": {"endpoints": [store]}, "root": root, "ttl_secs": config.node_ttl_secs}
+        node.registrar = {"access": {"endpoints": store.split(",")}, "root": root, "ttl_secs": config.node_ttl_secs}
 
     def _speakers(self) -> dict[str, int]:
         return {node.name: node.serving_pid() for node in self.running()}
@@ -221,11 +235,11 @@ class Cluster:
         silent = {name: outcome for name, outcome in told.items() if outcome not in ("answered", "absent")}
         assert not silent, f"these do not answer: {silent}"
 
-    def check(self, bucket: OpenBlobs | None = None) -> None:
+    def check(self) -> None:
         """Stop, and hold everything clients saw against the promises and against the bucket."""
         self.wake_all()
         self.stop()
-        check_cold(self.history, restored(bucket or in_directory(self.where / "blobs")))
+        check_cold(self.history, restored(self._bucket))
         self.check_live()
 
     def abandon(self) -> None:
@@ -237,7 +251,7 @@ class Cluster:
                 for pid in (node.pid, *node.children()):
                     os.kill(pid, signal.SIGCONT)
             node.kill()
-            for wire in filter(None, (node.peer, node.etcd)):
+            for wire in node.wires:
                 wire.close()
         self.etcd.stop()
 
@@ -291,7 +305,7 @@ class Cluster:
 
     def heal(self) -> None:
         for node in self.nodes:
-            for wire in filter(None, (node.peer, node.etcd)):
+            for wire in node.wires:
                 wire.admit()
                 wire.held = False
                 if wire.is_down:
