@@ -80,6 +80,16 @@ def draw(seed: int, secs: float = 60.0) -> Plan:
     return Plan(tuple(faults), _odds(rng), _odds(rng), secs)
 
 
+def dense(seed: int, kinds: tuple[Kind, ...], secs: float = 60.0) -> Plan:
+    """These faults alone, one every few seconds, over slow stores: for what is rare on an ordinary bad day."""
+    rng = random.Random(f"dense/{seed}")
+    faults, at = [], 1.0
+    while (at := at + rng.uniform(1.0, 5.0)) < secs * 0.9:
+        faults.append(Fault(at, rng.choice(kinds), rng.uniform(0.5, 2.0), int(rng.expovariate(1 / 8)) + 1))
+    slow = Odds(latency=0.05, slow=0.3, slow_secs=2.0)
+    return Plan(tuple(faults), slow, slow, secs)
+
+
 def without(plan: Plan, *indexes: int) -> Plan:
     """The same plan with some faults left out: to see which of them a failure needs."""
     return replace(plan, faults=tuple(fault for i, fault in enumerate(plan.faults) if i not in indexes))
