@@ -146,7 +146,11 @@ class StoreLeg:
 
     def _landed_or_broken(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if task.cancelled() or (error := task.exception()) is None:
+        if task.cancelled():
+            return
+        if (error := task.exception()) is None:
+            if self.behind:  # committed in the moment between the last look and this one
+                self.committed(awaited=self._flights.awaited)
             return
         if isinstance(error, Fenced):
             self._host.telemetry.fenced.of("manifest").add()

@@ -1,9 +1,10 @@
 """The threads that run blocking work: `def` methods, opening, checkpoints.
 
-One job at a time holds a thread from beginning to end, so an object is bound to one thread while it runs. A short job
-is *waited for* by the loop's thread (`patience_secs`), which is cheaper than a hop: while the loop waits nobody fights
-over the interpreter lock, and storage facts 7 puts the price of such a fight at the switch interval a statement. A job
-that is not done in that time goes on beside the loop and comes back as a future.
+One job at a time holds a thread from beginning to end, so an object is bound to one thread while it runs. Short jobs
+are *waited for*: those that one turn of the loop began are done one after the other in one thread, and the loop's own
+thread waits a moment for them. That is one hop for all, and while the loop waits nobody fights over the interpreter
+lock, which costs up to the switch interval a statement. A job that is not done in that time goes on beside the loop;
+those behind it get threads of their own.
 
 A thread whose job was interrupted by an injected exception is thrown away afterwards: a late injection would otherwise
 strike the next job.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
@@ -22,19 +24,20 @@ from typing import Any, Generic, Protocol, TypeVar
 T = TypeVar("T")
 
 PATIENCE_SECS = 0.002
+PATIENCE_EACH_SECS = 0.00005
 
 
 class Job(Generic[T]):
-    """One piece of work on its way through a thread."""
+    """One piece of work on its way through a thread. `slow`: the loop's thread stopped waiting for it."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
         self._lock = threading.Lock()
-        self._gate = threading.Lock()
-        self._gate.acquire()
         self._ident: int | None = None
         self._finished = False
         self._tell: tuple[asyncio.AbstractEventLoop, Callable[[], object]] | None = None
+        self._batch: Batch | None = None
+        self.slow = False
         self.injected = False
         self.value: T | None = None
         self.error: BaseException | None = None
@@ -51,7 +54,9 @@ class Job(Generic[T]):
 
     def detach(self) -> None:
         """Called by the work itself when it is about to wait for the loop: the loop stops waiting for it."""
-        self._open_gate()
+        batch = self._batch
+        if batch is not None:
+            batch.let_go()
 
     def inject(self, kind: type[BaseException]) -> bool:
         """Raise `kind` in the work's thread, if it still runs. Pure Python ends soon, a C call when it returns."""
@@ -75,12 +80,7 @@ class Job(Generic[T]):
                     self._finished = True
             except BaseException as error:  # noqa: BLE001 - an injection that came too late for the work
                 self.error = self.error or error
-        self._open_gate()
         self._hand_over()
-
-    def wait(self, secs: float) -> bool:
-        """In the loop's thread: finished within `secs`?"""
-        return self._gate.acquire(timeout=secs) and self._finished
 
     def when_done(self, loop: asyncio.AbstractEventLoop, tell: Callable[[], object]) -> None:
         """Call `tell` on the loop once the work is over."""
@@ -90,15 +90,25 @@ class Job(Generic[T]):
                 return
         loop.call_soon(tell)
 
-    def _open_gate(self) -> None:
-        # Released at most once by each of detach and run; a second release of an open gate is an error we expect.
-        try:
-            self._gate.release()
-        except RuntimeError:
-            return
+    def attend(self, batch: Batch) -> None:
+        """The loop's thread is about to wait for the batch: it will look by itself."""
+        self._batch = batch
+
+    def unattended(self) -> None:
+        """On the loop: it waits no more. What is over is told at once."""
+        with self._lock:
+            self._batch = None
+            self.slow = not self._finished
+            waiting = None if self.slow else self._tell
+            if waiting is not None:
+                self._tell = None
+        if waiting is not None:
+            waiting[1]()
 
     def _hand_over(self) -> None:
         with self._lock:
+            if self._batch is not None:
+                return
             waiting, self._tell = self._tell, None
         if waiting is not None:
             loop, tell = waiting
@@ -106,11 +116,56 @@ class Job(Generic[T]):
                 loop.call_soon_threadsafe(tell)
 
 
+class Batch:
+    """The short jobs of one turn of the loop, done one after the other in one thread while the loop's waits."""
+
+    def __init__(self, jobs: list[Job[Any]]) -> None:
+        self._jobs = jobs
+        self._waiting = deque(jobs)
+        self._gate = threading.Lock()
+        self._gate.acquire()
+        for job in jobs:
+            job.attend(self)
+
+    def run(self) -> bool:
+        """In a thread: begin what nobody has begun. False when an injection hit it: the thread is not to be used."""
+        while True:
+            try:
+                job = self._waiting.popleft()
+            except IndexError:
+                self.let_go()
+                return True
+            job.run()
+            if job.injected:
+                self.let_go()
+                return False
+
+    def wait(self, secs: float) -> list[Job[Any]]:
+        """On the loop: until all is done, one of them lets go, or the time is up. Gives the jobs nobody has begun."""
+        self._gate.acquire(timeout=secs)
+        begun_by_nobody = []
+        while True:
+            try:
+                begun_by_nobody.append(self._waiting.popleft())
+            except IndexError:
+                break
+        for job in self._jobs:
+            job.unattended()
+        for job in begun_by_nobody:
+            job.slow = False  # it had no turn to be slow in
+        return begun_by_nobody
+
+    def let_go(self) -> None:
+        """The loop need not wait any more. Done twice it does no harm."""
+        with suppress(RuntimeError):
+            self._gate.release()
+
+
 class Workers(Protocol):
     """What the node needs of its threads; the simulation runs jobs inline."""
 
     def start(self, job: Job[Any], *, quick: bool) -> None:
-        """Begin `job`; with `quick` the caller's thread waits a moment for it, so it is often finished on return."""
+        """Begin `job`. With `quick` it is done together with the others of this turn while the loop waits a moment."""
         ...
 
     async def finish(self, job: Job[T]) -> T:
@@ -130,19 +185,34 @@ class ThreadWorkers:
     def __init__(self, loop: asyncio.AbstractEventLoop, threads_max: int = 64) -> None:
         self._loop = loop
         self._max = threads_max
-        self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Job[Any] | Batch | None] = SimpleQueue()
+        self._quick: list[Job[Any]] = []
         self._lock = threading.Lock()
         self._threads = 0
         self._busy = 0
 
     def start(self, job: Job[Any], *, quick: bool) -> None:
+        if not quick:
+            self._submit(job)
+            return
+        self._quick.append(job)
+        if len(self._quick) == 1:
+            self._loop.call_soon(self._run_quick)
+
+    def _run_quick(self) -> None:
+        """What this turn of the loop began: one thread does it all, and the loop's waits a moment for it."""
+        jobs, self._quick = self._quick, []
+        batch = Batch(jobs)
+        self._submit(batch)
+        for job in batch.wait(PATIENCE_SECS + PATIENCE_EACH_SECS * len(jobs)):
+            self._submit(job)
+
+    def _submit(self, work: Job[Any] | Batch) -> None:
         with self._lock:
             self._busy += 1
             if self._busy > self._threads and self._threads < self._max:
                 self._spawn()
-        self._jobs.put(job)
-        if quick:
-            job.wait(PATIENCE_SECS)
+        self._jobs.put(work)
 
     async def finish(self, job: Job[T]) -> T:
         if not job.finished:
@@ -166,11 +236,11 @@ class ThreadWorkers:
         threading.Thread(target=self._main, name="domicile-worker", daemon=True).start()
 
     def _main(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job.run()
+        while (work := self._jobs.get()) is not None:
+            usable = work.run() is not False and not (isinstance(work, Job) and work.injected)
             with self._lock:
                 self._busy -= 1
-                if job.injected:
+                if not usable:
                     self._threads -= 1
                     if self._busy > self._threads:
                         self._spawn()
