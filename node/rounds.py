@@ -175,7 +175,12 @@ class Rounds:
 
     async def run(self, entries: list[Entry]) -> list[Done]:
         """What became of each call, in order. Raises Stuck when one does not return, Ended when the right is lost."""
-        if self._prologue is not None and self._engine.async_prologue:
+        wakes_on_loop = self._prologue is not None and self._engine.async_prologue
+        if not self._engine.whole and (wakes_on_loop or not entries[0].shares):
+            assert self._engine.paged is not None
+            if (lacking := await self._engine.paged.refusal()) is not None:
+                return [Done(error=lacking) for _ in entries]
+        if wakes_on_loop:
             failed = await self._run_async_prologue(entries[0])
             if failed is not None:
                 return [failed for _ in entries]
@@ -212,16 +217,13 @@ class Rounds:
         works = [Work(run=partial(self._call, running, entry), **_about(entry)) for entry in entries]
         prologue = None if self._prologue is None else partial(self._wake, running, entries[0])
         job = running.job = Job(partial(self._tx.run_group, works, prologue))
-        self._host.workers.start(job, quick=self._impatient == 0)
+        job.when_done(self._host.loop, running.end)
+        self._host.workers.start(job, quick=self._impatient == 0 and self._engine.whole)
+        await running.over
         if not job.finished:
-            self._impatient = IMPATIENT_ROUNDS
-            job.when_done(self._host.loop, running.end)
-            await running.over
-            if not job.finished:
-                self._lose_thread(job)
-                raise Stuck("a method does not return")
-        elif self._impatient:
-            self._impatient -= 1
+            self._lose_thread(job)
+            raise Stuck("a method does not return")
+        self._impatient = IMPATIENT_ROUNDS if job.slow else max(0, self._impatient - 1)
         return job.result()
 
     def _lose_thread(self, job: Job[list[Done]]) -> None:
