@@ -190,7 +190,14 @@ class Activation:
         self._host.failpoints.hit("activation.after-claim")
         laid = await lay(host, key, claimed, files, early)
         self._host.failpoints.hit("activation.after-lay")
-        engine = await host.workers.run(lambda: open_engine(host, key, spec, files, laid))
+        try:
+            engine = await host.workers.run(lambda: open_engine(host, key, spec, files, laid))
+        except BaseException as error:
+            if laid.paged is not None:
+                await laid.paged.drop()
+            if isinstance(error, NotServing):
+                raise Unlaid(f"the object cannot be laid: {error.detail}") from error
+            raise
         host.telemetry.activations.of(laid.source).add()
         if laid.source in ("own", "store"):
             host.telemetry.takeovers.of(laid.source).add()

@@ -16,7 +16,7 @@ from domicile.node import sqlite_bytes
 from domicile.node.authorizer import Authorizer
 from domicile.node.birth import PAGE_SIZE
 from domicile.node.errors import Corrupt, Ended
-from domicile.node.sql_errors import is_broken, translate
+from domicile.node.sql_errors import is_broken, translate, unopened
 from domicile.node.sqlite_bytes import StorageFailed as StorageFailed
 from domicile.node.sqlite_setup import PROGRESS_STEPS, STATEMENTS_CACHED, configure
 
@@ -58,7 +58,7 @@ class Database:
 
         `mark` is text of this process that no user can guess: it sets internal statements apart. Raises Corrupt when
         SQLite recovers another length than `laid` (PROTOCOLS section 5, takeover step 5) or this is no file of ours,
-        StorageFailed when it cannot be opened.
+        StorageFailed when it cannot be opened, what keeps a page of it away (BlobMissing, BlobUnavailable).
         """
         if not mark.isalnum():
             raise ValueError("the mark must be letters and digits")
@@ -70,12 +70,9 @@ class Database:
             database = cls(connection, mark, bytes_max // PAGE_SIZE)
             database._take_over()
             database._verify(path, laid)
-        except (apsw.NotADBError, apsw.CorruptError) as error:
-            _discard(connection)
-            raise Corrupt(f"{path}: {error}") from error
         except apsw.Error as error:
             _discard(connection)
-            raise StorageFailed(f"{path}: {error}") from error
+            raise unopened(path, error) from error
         except Corrupt:
             _discard(connection)
             raise

@@ -49,8 +49,8 @@ class DueAlarms:
         return self._mirroring is not None
 
     def start(self) -> None:
-        """Read storage's earliest alarm and wait for it; the object is open and stands still."""
-        self._reread()
+        """Wait for the earliest alarm that storage had when it was opened."""
+        self._note(self._residency.engine.earliest)
 
     def stop(self) -> None:
         """No handler starts any more."""
@@ -59,16 +59,22 @@ class DueAlarms:
             if waiting is not None:
                 waiting.cancel()
 
-    def after_round(self) -> asyncio.Future[bool] | None:
+    async def after_round(self) -> asyncio.Future[bool] | None:
         """Calls changed alarms. Gives what their answers also wait for: the mirror, if it would be late otherwise."""
         self._residency.engine.context.alarms_touched = False
-        self._reread()
+        await self._reread()
         if self.earliest is None or (self._mirror is not None and _not_later(self._mirror, self.earliest)):
             return None
         return self._write_mirror()
 
     async def pump(self) -> None:
-        """A turn between calls: due alarms, one after the other, for at most 50 ms."""
+        """A turn between calls: due alarms, one after the other, for at most 50 ms.
+
+        While the base is not whole they wait: the handler may be `async def`, and one that fails for want of a page
+        would use up an attempt. The mailbox is told to pump once it is.
+        """
+        if not self._residency.engine.whole:
+            return
         if self._residency.flights.choked:
             self._ring_in(RETRY_SECS)
             return
@@ -79,7 +85,7 @@ class DueAlarms:
         while self._is_due() and self._host.clock.monotonic() < until and self._residency.serving:
             due = alarm_table.due_now(self._residency.engine.db, self._host.clock.wall_ms(), 1)
             if not due:
-                self._reread()
+                await self._reread()
                 return
             await self._fire(due[0])
         if self._is_due() and self._residency.serving:  # else they are left to whoever wakes the object next
@@ -128,12 +134,20 @@ class DueAlarms:
             residency.end(error)
             return
         self._host.telemetry.alarm_lag_seconds.observe(lag)
-        self._reread()
+        await self._reread()
         if self._mirroring is None:
             self._write_mirror(after=residency.log.mark)
 
-    def _reread(self) -> None:
-        self.earliest = alarm_table.earliest_due(self._residency.engine.db)
+    async def _reread(self) -> None:
+        """The object stands still."""
+        engine = self._residency.engine
+        if engine.whole:
+            self._note(alarm_table.earliest_due(engine.db))
+        else:
+            self._note(await self._host.workers.run(lambda: alarm_table.earliest_due(engine.db)))
+
+    def _note(self, earliest: int | None) -> None:
+        self.earliest = earliest
         try:
             self._host.alarm_index.note(self._residency.key, self._residency.incarnation, self.earliest)
         except OSError as error:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from blake3 import blake3
 
 from domicile.classes import ClassSpec, HookSpec
-from domicile.node import meta_table
+from domicile.node import alarm_table, meta_table
 from domicile.node.birth import IMAGE
 from domicile.node.context import ObjectContext
 from domicile.node.database import Database
@@ -19,6 +20,7 @@ from domicile.node.kv import KvApi
 from domicile.node.laying import Layer
 from domicile.node.migrations import Migration, apply
 from domicile.node.own_copy import Files
+from domicile.node.paging import PagedBase
 from domicile.node.sql import SqlApi
 from domicile.node.takeover import Laid
 from domicile.node.transaction import Limits, Transactions
@@ -41,8 +43,22 @@ class Engine:
     tx: Transactions
     instance: Any
     migrations: tuple[Migration, ...]
+    earliest: int | None  # when the first alarm is due, as the file was opened
+    paged: PagedBase | None = None
 
     birth_size: int = len(IMAGE)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all bytes are there: until then no SQL runs on the loop, which has to fetch them."""
+        return self.paged is None or self.paged.whole
+
+    def close(self) -> bool:
+        """Close the connection, in a thread. False while another thread uses it. Raises nothing."""
+        closed = self.db.close()
+        if closed and self.paged is not None:
+            self.paged.close()
+        return closed
 
     def read_chunk(self, index: int) -> bytes:
         """One chunk of the base; the object stands still."""
@@ -91,14 +107,18 @@ class Engine:
 
 
 def open_engine(host: Host, key: ObjectKey, spec: ClassSpec, files: Files, laid: Laid) -> Engine:
-    """Open the laid file, in a thread. Raises Corrupt when SQLite recovered another length than was laid."""
+    """Open the laid file, in a thread. Raises Corrupt when SQLite recovered another length than was laid, NotServing
+    when what it has to read cannot be had."""
     if laid.source == "birth":
         Layer(host, files).birth(laid.manifest, laid.tag)
     config, length = host.config, laid.position.length
-    db = Database.open(
-        files.base, vfs=host.disk.vfs, bytes_max=config.object_db_max_mb << 20, laid=length, mark=host.sql_mark
-    )
+    vfs = host.disk.vfs if laid.paged is None else laid.paged.vfs.name
+    db = Database.open(files.base, vfs=vfs, bytes_max=config.object_db_max_mb << 20, laid=length, mark=host.sql_mark)
     try:
+        if laid.paged is not None:
+            laid.paged.given_up = lambda: db.expired or db.doomed
+            filled = Layer(host, files).filled
+            laid.paged.record = partial(filled, laid.position, laid.shape, laid.manifest, laid.tag)
         sql = SqlApi(db)
         log = host.log.bind(project=key.scope, cls=key.cls, object=key.name)
         tx = Transactions(
@@ -112,7 +132,8 @@ def open_engine(host: Host, key: ObjectKey, spec: ClassSpec, files: Files, laid:
         context = ObjectContext(host, key, db, sql, KvApi(sql), tx, log)
         migrations = tuple(Migration(m.name, m.sql, blake3(m.sql.encode()).digest()) for m in spec.migrations)
         instance = bind(spec.type, context)
+        earliest = alarm_table.earliest_due(db)
     except BaseException:
         db.close()
         raise
-    return Engine(files, spec, db, sql, context, tx, instance, migrations)
+    return Engine(files, spec, db, sql, context, tx, instance, migrations, earliest, laid.paged)

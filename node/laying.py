@@ -11,6 +11,7 @@ from domicile.node import manifest as manifests
 from domicile.node import sidecar as sidecars
 from domicile.node.asking import MemberCopy
 from domicile.node.birth import IMAGE
+from domicile.node.blobs.base import ABSENT
 from domicile.node.checksum import checksum
 from domicile.node.chunks import ChunkRef, fetch_base, segment_key
 from domicile.node.errors import BlobMissing, Corrupt
@@ -19,8 +20,9 @@ from domicile.node.log import BaseShape
 from domicile.node.manifest import Manifest
 from domicile.node.member_source import MemberSource
 from domicile.node.own_copy import Files
+from domicile.node.paging import PagedBase
 from domicile.node.register import Tag
-from domicile.node.sidecar import Clean, Laid, Landed, Rotating, Sidecar, State
+from domicile.node.sidecar import Clean, Laid, Landed, Paging, Rotating, Sidecar, State
 from domicile.node.wal import CHUNK_BYTES
 from domicile.placement.records import Generation, Position
 
@@ -40,17 +42,42 @@ class Layer:
         self._host.failpoints.hit("lay.after-birth")
         self._write(manifest.position, 0, BaseShape(), manifest, tag, Laid(), sync=False)
 
-    async def restore(self, manifest: Manifest) -> None:
-        """Base and log as the manifest has them, verified. Raises BlobMissing, Corrupt, BlobUnavailable."""
+    async def restore(self, manifest: Manifest) -> PagedBase | None:
+        """Base and log as the manifest has them, verified; a large base in pages, which it gives then.
+
+        Raises BlobMissing, Corrupt, BlobUnavailable.
+        """
         log = await self._log(manifest)
         await self._host.workers.run(self._clear)
-        if manifest.base:
+        in_pages = manifest.base_size > self._host.config.object_paged_mb << 20
+        if in_pages:
+            await self._host.workers.run(lambda: self._size(manifest))
+        elif manifest.base:
             await fetch_base(self._host.blobs, self._host.cache, manifest.image, self._place)
         else:
             self._disk.write(self._files.base, IMAGE, sync=False)
         self._host.failpoints.hit("lay.after-base")
         self._disk.write(self._files.log, log, sync=False)
         self._host.failpoints.hit("lay.after-log")
+        return await self._paged(manifest) if in_pages else None
+
+    def _size(self, manifest: Manifest) -> None:
+        """A base without content, marked as no copy of anything before it looks like one."""
+        shape = BaseShape.of(manifest)
+        missing = ((1 << len(shape.hashes)) - 1).to_bytes(-(-len(shape.hashes) // 8), "little")
+        self._write(manifest.position, manifest.start, shape, manifest, ABSENT, Paging(missing), sync=True)
+        self._disk.write(self._files.base, b"", sync=False)
+        self._disk.truncate(self._files.base, shape.size, sync=False)
+
+    async def _paged(self, manifest: Manifest) -> PagedBase:
+        """The pager, with the first chunk: whatever opens the base reads that."""
+        paged = PagedBase(self._host, manifest.image, self._files.base)
+        try:
+            await paged.want(0)
+        except BaseException:
+            await paged.drop()
+            raise
+        return paged
 
     async def copy_from(self, member: MemberCopy, manifest: Manifest) -> None:
         """Base and log as a member has them, verified. Raises PeerGone, BlobMissing, Corrupt."""
@@ -85,13 +112,22 @@ class Layer:
 
     def cut(self, position: Position, shape: BaseShape, manifest: Manifest, tag: str) -> None:
         """Step 5: the log to exactly the laid length, then everything synced, then the sidecar."""
-        if self._disk.size(self._files.log) is None:
-            self._disk.write(self._files.log, b"", sync=False)
-        self._disk.truncate(self._files.log, position.length, sync=True)
-        self._host.failpoints.hit("lay.after-cut")
+        self.cut_log(position.length, sync=True)
         self._disk.sync(self._files.base)
         self._disk.sync(self._files.directory)
         self._host.failpoints.hit("lay.before-sidecar")
+        self._write(position, position.length, shape, manifest, tag, Laid(), sync=True)
+
+    def cut_log(self, length: int, *, sync: bool) -> None:
+        """The log alone. Enough for a base in pages: `filled` syncs, and until then a crash voids the file."""
+        if self._disk.size(self._files.log) is None:
+            self._disk.write(self._files.log, b"", sync=False)
+        self._disk.truncate(self._files.log, length, sync=sync)
+        self._host.failpoints.hit("lay.after-cut")
+
+    def filled(self, position: Position, shape: BaseShape, manifest: Manifest, tag: Tag) -> None:
+        """The last page is there, the base synced: from here on the file is a copy. As after `cut`."""
+        self._disk.sync_many([self._files.log, self._files.directory])
         self._write(position, position.length, shape, manifest, tag, Laid(), sync=True)
 
     def rotated(self, position: Position, shape: BaseShape, manifest: Manifest, tag: Tag) -> None:

@@ -40,6 +40,8 @@ class Outgoing:
     async def read_chunk(self, index: int) -> bytes:
         """A chunk of the base, when no statement runs: between two calls, or while the running one waits for this very
         landing."""
+        if (paged := self._residency.engine.paged) is not None:
+            await paged.want(index)  # what is read below may be read on the loop
         alone = self._host.loop.create_task(self._read_alone(index))
         try:
             while not alone.done():

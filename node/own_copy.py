@@ -18,7 +18,7 @@ from domicile.node.birth import IMAGE
 from domicile.node.checksum import checksum
 from domicile.node.disk import Disk
 from domicile.node.log import BaseShape
-from domicile.node.sidecar import Clean, Rotating, Sidecar
+from domicile.node.sidecar import Clean, Paging, Rotating, Sidecar
 from domicile.node.wal import CHUNK_BYTES
 from domicile.placement.records import Generation, Incarnation, Position, Released
 
@@ -62,6 +62,8 @@ def find(disk: Disk, files: Files, incarnation: Incarnation) -> OwnCopy | None:
     sidecar = _sidecar(disk, files)
     if sidecar is None or sidecar.incarnation != incarnation or not disk.size(files.base):
         return None  # an empty base is what a power cut leaves of one that was never synced
+    if isinstance(sidecar.state, Paging):
+        return None  # it looks whole, and has holes
     log = _log(disk, files)
     walk = wal.walk(log)
     log = log[: walk.length]

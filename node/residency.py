@@ -14,7 +14,7 @@ from enum import Enum
 
 from domicile.classes import ClassSpec, HookSpec
 from domicile.errors import NoSuchObject, OutcomeUnknown
-from domicile.node.closing import NodeFailure, close_clean, close_out
+from domicile.node.closing import NodeFailure, close_clean, close_out, remove_files, run_sleep_hook
 from domicile.node.database import Database
 from domicile.node.due import DueAlarms
 from domicile.node.engine import Engine
@@ -88,6 +88,8 @@ class Residency:
             self.flights.land(self.log.mark)
         elif self.leg.behind:
             self.leg.committed(awaited=True)
+        if engine.paged is not None:
+            engine.paged.start(self._settled, self.end)
 
     def _join_members(self, laid: Laid) -> ReplicaLeg:
         """The other leg, where there are other nodes; it carries first."""
@@ -138,7 +140,7 @@ class Residency:
             raise Ended(sick)
         dones = await self.rounds.run(entries)
         self._host.failpoints.hit("call.committed")
-        alarm = self._committed(self._round_began)
+        alarm = await self._committed(self._round_began)
         mark = self.log.mark
         for entry, done in zip(entries, dones, strict=True):
             settle(entry, done, mark, alarm)
@@ -150,10 +152,10 @@ class Residency:
         sick = self.engine.db.sick
         return None if sick is None else f"{self.key}: {sick}"
 
-    def _committed(self, before: int) -> asyncio.Future[bool] | None:
+    async def _committed(self, before: int) -> asyncio.Future[bool] | None:
         """The round is over: the log may have grown, the alarms may have changed."""
         self.log.length = self.engine.db.length
-        alarm = self.due.after_round() if self.engine.context.alarms_touched else None
+        alarm = await self.due.after_round() if self.engine.context.alarms_touched else None
         if self.log.mark != before:
             self.flights.committed(self.log.mark, awaited=True)
         return alarm
@@ -209,6 +211,11 @@ class Residency:
             self._rested = self.last_used
             self.engine.db.release_memory()
 
+    def _settled(self) -> None:
+        """The base is whole, and the file a copy: what waited for that goes on."""
+        self.mailbox.pump_soon()
+        self._maybe_rotate()
+
     def _maybe_rotate(self) -> None:
         if self.serving and self.rotation.due:
             self.rotation.start()
@@ -226,21 +233,13 @@ class Residency:
             await self.leg.flush()  # a base's chunks are read between calls, so before the object stands still for good
             async with self.mailbox.alone():
                 self.mailbox.close(Ended("the object goes to sleep"))
-                await self._sleep_hook()
+                await run_sleep_hook(self._host, self)
                 self.due.stop()
                 await self.leg.flush()
-                return await self._host.workers.run(lambda: close_clean(self._host, self))
+                return await close_clean(self._host, self)
         except (NodeError, OSError) as error:
             self.end(error)
             return None
-
-    async def _sleep_hook(self) -> None:
-        hook = self.spec.hooks.get("on_sleep")
-        if hook is None:
-            return
-        done = await self.run_hook(hook, ())
-        if done.error is not None:
-            self._host.log.warning("on_sleep.failed", object=str(self.key), error=str(done.error))
 
     async def run_hook(
         self, hook: HookSpec, args: tuple[object, ...], before: Callable[[], bool] | None = None
@@ -249,14 +248,14 @@ class Residency:
         began = self.log.mark
         entry = hook_entry(self._host, self.key, hook, args, before)
         (done,) = await self.rounds.run([entry])
-        self._committed(began)
+        await self._committed(began)
         return done
 
     async def change(self, change: Callable[[Database], object]) -> None:
         """Change rows of the runtime's own; the caller has the object alone. Raises DomicileError: nothing changed."""
         began, engine = self.log.mark, self.engine
         await self._host.workers.run(lambda: engine.tx.own(lambda: change(engine.db)))
-        self._committed(began)
+        await self._committed(began)
 
     async def close_deleted(self) -> None:
         """The deletion is committed: waiting calls learn it, the files go."""
@@ -266,10 +265,7 @@ class Residency:
         self.mailbox.close(gone)
         self._forget(gone)
         await close_out(self._host, self)
-        try:
-            await self._host.workers.run(lambda: self._host.disk.remove_dir(self.engine.files.directory))
-        except OSError as error:  # what stays there is void by its incarnation
-            self._host.log.warning("delete.files", object=str(self.key), error=str(error))
+        await remove_files(self._host, self)
         self.sent()
 
     def end(self, error: BaseException) -> None:

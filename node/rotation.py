@@ -37,10 +37,13 @@ class Rotation:
 
     @property
     def due(self) -> bool:
-        """Whether to rotate now."""
+        """Whether to rotate now. One that would be is asked for again once a base in pages is whole."""
         config, log, manifest = self._host.config, self._residency.log, self._residency.leg.manifest
         if self._task is not None or not log.length:
             return False
+        paged = self._residency.engine.paged
+        if paged is not None and not paged.settled:
+            return False  # it waits for the base
         if len(manifest.segments) + bool(manifest.tail) >= config.object_max_segments:
             return True
         limit = max(config.object_wal_rotate_kb << 10, int(log.base.size * config.object_wal_rotate_fraction))

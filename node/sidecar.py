@@ -1,7 +1,7 @@
 """What lies beside an object's file and says what it is: the one thing a node trusts about its own files after a crash.
 
 A file without a readable sidecar is no candidate at a lay (PROTOCOLS sections 5 and 7). Stored as
-magic ‖ version ‖ msgpack ‖ blake3 of all before.
+magic ‖ version ‖ msgpack ‖ blake3 of all before. The version is the first that knew the state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from domicile.node.wal import PAGE_BYTES
 from domicile.placement.records import Epoch, Generation, Incarnation
 
 _MAGIC = b"DOMS"
-_VERSION = 1
+_VERSION, _VERSION_OF_PAGING = 1, 2
+_KNOWN = tuple(_MAGIC + bytes([version]) for version in (_VERSION, _VERSION_OF_PAGING))
 _HASH_BYTES = 32
 
 
@@ -39,7 +40,16 @@ class Rotating(msgspec.Struct, frozen=True, tag="rotating"):
     to: Generation
 
 
-State = Laid | Clean | Rotating
+class Paging(msgspec.Struct, frozen=True, tag="paging"):
+    """Being laid in pages: sized, and full of holes. The file is no candidate, whatever it looks like.
+
+    `missing`: the chunks that were not there when it was sized, one bit each, the lowest of the first byte first.
+    """
+
+    missing: bytes
+
+
+State = Laid | Clean | Rotating | Paging
 
 
 class Landed(NamedTuple):
@@ -75,14 +85,15 @@ class Sidecar(msgspec.Struct, frozen=True):
 
 def encode(sidecar: Sidecar) -> bytes:
     """The bytes to store; write them by `Disk.replace`."""
-    body = _MAGIC + bytes([_VERSION]) + _ENCODER.encode(sidecar)
+    version = _VERSION_OF_PAGING if isinstance(sidecar.state, Paging) else _VERSION
+    body = _MAGIC + bytes([version]) + _ENCODER.encode(sidecar)
     return body + blake3(body).digest()
 
 
 def decode(data: bytes) -> Sidecar | None:
     """None for anything but a whole sidecar of a known version: then the file beside it is no candidate."""
     body, digest = data[:-_HASH_BYTES], data[-_HASH_BYTES:]
-    if not body.startswith(_MAGIC + bytes([_VERSION])) or blake3(body).digest() != digest:
+    if not body.startswith(_KNOWN) or blake3(body).digest() != digest:
         return None
     try:
         return _DECODER.decode(body[len(_MAGIC) + 1 :])

@@ -5,6 +5,9 @@ from __future__ import annotations
 import apsw
 
 from domicile.errors import DatabaseFull, DomicileError, NotServing, SqlError, SqlRefused
+from domicile.node.errors import Corrupt, NodeError
+from domicile.node.paged_vfs import PageUnavailable
+from domicile.node.sqlite_bytes import StorageFailed
 from domicile.node.temp_vfs import TempSpace
 
 FOREIGN = (apsw.Error, TypeError, KeyError, OverflowError, UnicodeError, MemoryError)
@@ -28,8 +31,15 @@ def is_fatal(error: BaseException) -> bool:
 
 
 def is_broken(error: BaseException) -> bool:
-    """Whether the file or the machine failed, not the SQL."""
-    return isinstance(error, _BROKEN)
+    """Whether the file or the machine failed, not the SQL. A page that has yet to come is no such thing."""
+    return isinstance(error, _BROKEN) and not isinstance(error, PageUnavailable)
+
+
+def unopened(path: str, error: apsw.Error) -> NodeError:
+    """Why a file cannot be opened."""
+    if isinstance(error, PageUnavailable):
+        return error.cause
+    return (Corrupt if isinstance(error, apsw.NotADBError | apsw.CorruptError) else StorageFailed)(f"{path}: {error}")
 
 
 def translate(error: BaseException) -> DomicileError:
@@ -38,7 +48,7 @@ def translate(error: BaseException) -> DomicileError:
         return SqlError(f"{error}; sort or index less at a time")
     if isinstance(error, apsw.FullError):
         return DatabaseFull("the object's database is full; reads and deletes go on working in the next call")
-    if is_broken(error):
+    if is_broken(error) or isinstance(error, PageUnavailable):
         broken = NotServing(f"the object's database cannot be used here: {_words(error)}")
         broken.outcome = "ran"
         return broken

@@ -24,6 +24,7 @@ from domicile.node.log import BaseShape
 from domicile.node.manifest import Manifest, Stamp
 from domicile.node.members import fits
 from domicile.node.own_copy import Files, OwnCopy, find, find_released
+from domicile.node.paging import PagedBase
 from domicile.node.quorum import Members
 from domicile.node.register import Conflict, Tag
 from domicile.placement.claims import Claimed
@@ -39,7 +40,8 @@ class Laid:
     `position` is in the generation the owner goes on in, which began at `start`. The next manifest put is conditioned
     on `tag`. `confirmed`: what was laid may be shown at once (step 6). `based`: the log grows from the
     base that the manifest names; if not, a rotation happened whose manifest never landed. `grew_from`: what was laid,
-    where the owner began a generation there; members that hold it are relabelled.
+    where the owner began a generation there; members that hold it are relabelled. `paged`: the base, where its bytes
+    have yet to come.
     """
 
     position: Position
@@ -51,6 +53,7 @@ class Laid:
     source: LaidFrom
     based: bool = True
     grew_from: Position | None = None
+    paged: PagedBase | None = None
 
 
 class NoQuorum(NodeError):
@@ -189,13 +192,19 @@ class Takeover:
             at, shape, source = member.position, member.shape, "member"
         if not asked.enough:
             manifest = await self._incident(manifest, asked, at)
+        paged = None
         if source == "store":
-            await self._layer.restore(manifest)
+            paged = await self._layer.restore(manifest)
         elif source == "member":
             assert member is not None
             await self._layer.copy_from(member, manifest)
-        fenced, landed = await self._fence(manifest, tag, rename=at == manifest.position)
-        laid = await self._ready(at, shape, fenced, landed, source)
+        try:
+            fenced, landed = await self._fence(manifest, tag, rename=at == manifest.position)
+            laid = await self._ready(at, shape, fenced, landed, source, paged)
+        except BaseException:
+            if paged is not None:
+                await paged.drop()
+            raise
         return dataclasses.replace(laid, based=at.generation == manifest.generation)
 
     async def _incident(self, manifest: Manifest, asked: Asked, served: Position) -> Manifest:
@@ -210,11 +219,23 @@ class Takeover:
         self._host.log.error("takeover.incident", object=str(self._key), epoch=str(self._epoch), served=str(served))
         return manifests.with_incidents(manifest, (*manifest.incidents, (self._epoch, served)))
 
-    async def _ready(self, at: Position, shape: BaseShape, fenced: Manifest, tag: Tag, source: LaidFrom) -> Laid:
+    async def _ready(
+        self,
+        at: Position,
+        shape: BaseShape,
+        fenced: Manifest,
+        tag: Tag,
+        source: LaidFrom,
+        paged: PagedBase | None = None,
+    ) -> Laid:
         position = Position(self._incarnation, Generation(self._epoch, 0), at.length)
         assert isinstance(tag, str)
-        await self._host.workers.run(lambda: self._layer.cut(position, shape, fenced, tag))
-        return Laid(position, at.length, shape, fenced, tag, fenced.position == position, source, grew_from=at)
+        if paged is None:
+            await self._host.workers.run(lambda: self._layer.cut(position, shape, fenced, tag))
+        else:
+            self._layer.cut_log(at.length, sync=False)
+        confirmed = fenced.position == position
+        return Laid(position, at.length, shape, fenced, tag, confirmed, source, grew_from=at, paged=paged)
 
     async def _fence(self, manifest: Manifest, tag: Tag, *, rename: bool) -> tuple[Manifest, str]:
         """Step 4: the fence, content unchanged, conditioned on the tag read. Raises Conflict when that is gone."""

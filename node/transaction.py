@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from blake3 import blake3
 
-from domicile.errors import DomicileError, KeyReused
+from domicile.errors import DomicileError
 from domicile.node import idempotency
 from domicile.node.clock import Clock
 from domicile.node.database import Database
@@ -267,7 +267,7 @@ class Transactions:
             answer = idempotency.find(
                 self._database, work.idempotency_key, work.method, _digest(work.body), since_ms=since_ms
             )
-        except KeyReused as error:
+        except DomicileError as error:
             return Done(error=error)
         return Done(answer=answer, replayed=True) if answer is not None else None
 
