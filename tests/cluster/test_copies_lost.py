@@ -188,9 +188,11 @@ def test_large_commits_through_a_forwarding_node(cluster: Cluster) -> None:
     for megabytes in (3.9, 4.0, 4.2, 15.0):
         assert client.at(away).append(x, int(megabytes * 1e6)).outcome == "answered"
     argument = "a" * 6_000_000
-    answer = client.line.call(cluster.fresh("argument"), "append", argument)
-    assert answer.status == 200
-    assert answer.json()["items"] == [argument]
+    told = {"sql": "CREATE TABLE t AS SELECT ? AS a", "params": [argument]}
+    database = f"/v1/drill/databases/{cluster.fresh('d')}"
+    assert client.line.ask("POST", f"{database}/exec", told, key="once").status == 200
+    answer = client.at((away + 1) % 3).line.ask("POST", f"{database}/query", {"sql": "SELECT a FROM t"})
+    assert answer.json() == [{"a": argument}]
     _in_step(cluster, x)
     home.kill_child()
     assert client.at(away).append(x).outcome == "answered"
