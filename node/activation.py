@@ -199,11 +199,16 @@ class Activation:
                 raise Unlaid(f"the object cannot be laid: {error.detail}") from error
             raise
         host.telemetry.activations.of(laid.source).add()
-        if laid.source in ("own", "store"):
+        if laid.source in ("own", "member", "store"):
             host.telemetry.takeovers.of(laid.source).add()
         claimed = dataclasses.replace(claimed, incarnation=laid.position.incarnation)
         residency = Residency(host, key, spec, claimed, laid, engine)
-        residency.due.start()
+        try:
+            residency.due.start()
+        except Exception as error:  # whatever it is, the next activation may not find the connection open
+            residency.end(error)
+            await residency.over
+            raise
         return residency
 
 
