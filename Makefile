@@ -42,8 +42,10 @@ bench: $(STAMP)  ## measure this machine, with peers where they are installed (b
 
 SEEDS ?= 20000
 soak: $(STAMP)  ## many more seeds and examples (SEEDS=20000); takes hours
-	@echo "== simulation with $(SEEDS) seeds, then the suite with the hypothesis profile 'soak'"
+	@echo "== simulation with $(SEEDS) seeds, the models' wide worlds, random faults, then the suite with the hypothesis profile 'soak'"
 	@DOMICILE_SIM_SEEDS=$(SEEDS) $(PY) -m pytest tests/sim --timeout=36000
+	@DOMICILE_MODELS=full $(PY) -m pytest tests/model --timeout=36000
+	@DOMICILE_FAULT_SECS=1200 $(PY) -m pytest tests/cluster/test_random_faults.py --timeout=36000
 	@$(PY) -m pytest --hypothesis-profile=soak --timeout=36000 $(ARGS)
 
 setup: $(STAMP)  ## make the virtual environment, if pyproject.toml changed since it was made
