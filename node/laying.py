@@ -13,7 +13,7 @@ from domicile.node.asking import MemberCopy
 from domicile.node.birth import IMAGE
 from domicile.node.blobs.base import ABSENT
 from domicile.node.checksum import checksum
-from domicile.node.chunks import ChunkRef, fetch_base, segment_key
+from domicile.node.chunks import FETCHES_PARALLEL, ChunkRef, Segment, fetch_base, segment_key
 from domicile.node.errors import BlobMissing, Corrupt
 from domicile.node.host import Host
 from domicile.node.log import BaseShape
@@ -57,7 +57,7 @@ class Layer:
         else:
             self._disk.write(self._files.base, IMAGE, sync=False)
         self._host.failpoints.hit("lay.after-base")
-        self._disk.write(self._files.log, log, sync=False)
+        await self._host.workers.run(lambda: self._disk.write(self._files.log, log, sync=False))
         self._host.failpoints.hit("lay.after-log")
         return await self._paged(manifest) if in_pages else None
 
@@ -91,24 +91,38 @@ class Layer:
         else:
             self._disk.write(self._files.base, IMAGE, sync=False)
         self._host.failpoints.hit("lay.after-base")
-        self._disk.write(self._files.log, log, sync=False)
+        await self._host.workers.run(lambda: self._disk.write(self._files.log, log, sync=False))
         self._host.failpoints.hit("lay.after-log")
 
     async def _log(self, manifest: Manifest) -> bytes:
-        pieces = []
-        for segment in manifest.segments:
-            key = segment_key(manifest.object_id, manifest.incarnation, segment)
-            try:
-                data = (await self._host.blobs.get(key)).data
-            except BlobMissing:
-                raise BlobMissing(f"object {manifest.object_id}: a segment of its log is missing: {key}") from None
-            if len(data) != segment.end - segment.start or blake3(data).digest() != segment.hash:
-                raise Corrupt(f"object {manifest.object_id}: a segment of its log has the wrong content: {key}")
-            pieces.append(data)
-        log = b"".join(pieces) + manifest.tail
+        pieces: dict[Segment, bytes] = {}
+        lacking = iter(manifest.segments)
+
+        async def some() -> None:
+            for segment in lacking:
+                pieces[segment] = await self._segment(manifest, segment)
+
+        tasks = [self._host.loop.create_task(some()) for _ in range(min(FETCHES_PARALLEL, len(manifest.segments)))]
+        try:
+            for task in tasks:
+                await task
+        finally:
+            for task in tasks:
+                task.cancel()
+        log = b"".join(pieces[segment] for segment in manifest.segments) + manifest.tail
         if checksum(manifest.seed, log) != manifest.checksum:
             raise Corrupt(f"object {manifest.object_id}: its log does not have the manifest's checksum")
         return log
+
+    async def _segment(self, manifest: Manifest, segment: Segment) -> bytes:
+        key = segment_key(manifest.object_id, manifest.incarnation, segment)
+        try:
+            data = (await self._host.blobs.get(key)).data
+        except BlobMissing:
+            raise BlobMissing(f"object {manifest.object_id}: a segment of its log is missing: {key}") from None
+        if len(data) != segment.end - segment.start or blake3(data).digest() != segment.hash:
+            raise Corrupt(f"object {manifest.object_id}: a segment of its log has the wrong content: {key}")
+        return data
 
     def cut(self, position: Position, shape: BaseShape, manifest: Manifest, tag: str) -> None:
         """Step 5: the log to exactly the laid length, then everything synced, then the sidecar."""

@@ -75,7 +75,7 @@ class PagedBase:
     async def want(self, index: int) -> None:
         """Return once the chunk is on the disk. Raises BlobMissing, Corrupt, BlobUnavailable, StorageFailed,
         Ended."""
-        if self._have[index]:
+        if self.whole or self._have[index]:  # whole, it may have grown
             return
         if self._over:
             raise Ended("the residency ended")

@@ -34,6 +34,7 @@ class Rotation:
         self._counter = 0
         self._task: asyncio.Task[None] | None = None
         self._postponed_until = 0
+        self._folding = self._over = False
 
     @property
     def due(self) -> bool:
@@ -55,14 +56,18 @@ class Rotation:
         self._task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """Wait for one that is under way: the object is about to be released by the same owner of its mailbox."""
-        self.cancel()
+        """For a release: one that has not begun to fold is given up, one that has comes to its end."""
+        self._give_up()
         if self._task is not None:
             await asyncio.wait([self._task])
 
     def cancel(self) -> None:
-        """Not while it folds: the fold itself runs in a thread and is waited for there."""
-        if self._task is not None:
+        """The residency has ended. A fold under way keeps its thread, and nothing comes of it here."""
+        self._over = True
+        self._give_up()
+
+    def _give_up(self) -> None:
+        if self._task is not None and not self._folding:
             self._task.cancel()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -86,10 +91,14 @@ class Rotation:
                 return
             before, checksum = log.position, log.checksum(log.length)
             following = Generation(residency.epoch, self._counter + 1)
-            shape = await asyncio.shield(
-                self._host.loop.create_task(self._host.workers.run(lambda: self._fold(following, dirty.chunks)))
-            )
-            if shape is None:
+            self._folding = True
+            log.hold(data)  # members are still told of it, and may still ask for it
+            try:
+                shape = await self._host.workers.run(lambda: self._fold(following, dirty.chunks))
+            finally:
+                self._folding = False
+                log.hold(None)
+            if shape is None or self._over:
                 return
             self._counter += 1
             self._postponed_until = 0
