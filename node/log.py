@@ -51,6 +51,7 @@ class Log:
         self._origin = 0
         self._hasher = LogHasher(base.seed(object_id, self.incarnation))
         self._digests: OrderedDict[int, bytes] = OrderedDict()
+        self._held: bytes | None = None
 
     def rotate(self, base: BaseShape, next_generation: Generation) -> None:
         """The log was folded into `base`: `next_generation` begins, empty."""
@@ -78,9 +79,15 @@ class Log:
 
     def read(self, start: int, end: int) -> bytes:
         """Committed bytes [start, end) of the present generation's log."""
+        if self._held is not None:
+            return self._held[start:end]
         data = self._disk.read_at(self._path, start, end - start)
         assert len(data) == end - start, f"{self._path}: the log is shorter than what was committed"
         return data
+
+    def hold(self, data: bytes | None) -> None:
+        """While a fold takes the log's bytes out of the file, they are read from `data`, all of them; None: no more."""
+        self._held = data
 
     @staticmethod
     def whole(length: int) -> int:

@@ -11,7 +11,7 @@ from domicile.errors import BadRequest, NotServing
 from domicile.node.errors import BlobMissing, Fenced
 from domicile.node.host import Host
 from domicile.node.peering import Replicas
-from domicile.node.residency import Residency
+from domicile.node.residency import Phase, Residency
 from domicile.node.residents import Residents
 from domicile.node.router import Router
 from domicile.node.values import Answer, Call
@@ -80,7 +80,7 @@ class PeerHandler:
 
     async def fetch_log(self, fetch: FetchLog) -> bytes:
         """Of the owner's file if the object is awake here, else of the copy kept here. Raises BlobMissing."""
-        residency = self._owner(fetch.object_id)
+        residency = self._awake(fetch.object_id)
         if residency is None:
             return await self._replicas().fetch_log(fetch)
         log = residency.log
@@ -90,7 +90,7 @@ class PeerHandler:
 
     async def fetch_chunk(self, fetch: FetchChunk) -> bytes:
         """Likewise. Raises BlobMissing."""
-        residency = self._owner(fetch.object_id)
+        residency = self._awake(fetch.object_id)
         if residency is None:
             return await self._replicas().fetch_chunk(fetch)
         log = residency.log
@@ -130,6 +130,11 @@ class PeerHandler:
         if length < 0:
             return Watermark(None)
         return Watermark(log.generation, length, log.checksum(length), residency.epoch)
+
+    def _awake(self, object_id: bytes) -> Residency | None:
+        """Also one about to end: members may still be catching up, and it has its files until it is over."""
+        residency = self._residents.find(object_id.hex())
+        return residency if residency is not None and residency.phase is not Phase.OVER else None
 
     def _owner(self, object_id: bytes) -> Residency | None:
         residency = self._residents.find(object_id.hex())

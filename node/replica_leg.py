@@ -83,7 +83,6 @@ class ReplicaLeg:
 
     def folded(self, before: Position, checksum: bytes, dirty: Sequence[int]) -> None:
         """A rotation has happened: members exactly at `before` fold what they have, the others are sent a base."""
-        log = self._log
         for member in self._members.values():
             exact = member.step is Step.IN_STEP and member.sent == before.length
             member.sent = 0
@@ -157,7 +156,9 @@ class ReplicaLeg:
             self._retry(member)
             return
         answer = done.result()
-        member.down, member.backoff = False, RETRY_FIRST_SECS
+        member.down = False
+        if not isinstance(answer, Unable):
+            member.backoff = RETRY_FIRST_SECS
         if isinstance(answer, Holds):
             self._holds(member, answer)
         elif isinstance(answer, Elsewhere):
