@@ -15,7 +15,7 @@ from domicile.node.errors import BlobError, BlobMissing, Corrupt, NodeError
 from domicile.node.host import Host
 from domicile.node.own_copy import Files
 from domicile.node.residency import Residency
-from domicile.node.takeover import Early, OutOfDate, lay
+from domicile.node.takeover import Early, NoQuorum, OutOfDate, lay
 from domicile.placement.admission import Admission
 from domicile.placement.claims import Claim, Claimed, Lost, Registration, SeenLease
 from domicile.placement.gates import Decision, Gates
@@ -214,7 +214,7 @@ class Activation:
 
 def _told(error: Exception) -> str:
     """What a caller is told: what is wrong with the object, by name; nothing of this machine's files."""
-    if isinstance(error, BlobMissing | Corrupt | OutOfDate):
+    if isinstance(error, BlobMissing | Corrupt | NoQuorum | OutOfDate):
         return str(error)
     return "the blob store does not answer" if isinstance(error, BlobError) else "this node's disk fails"
 

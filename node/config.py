@@ -260,6 +260,11 @@ Relation = tuple[str, tuple[str, ...], Callable[[Config], bool]]
 # Those of PROTOCOLS section 3, and those without which a setting could have no effect.
 _RELATIONS: tuple[Relation, ...] = (
     (
+        "with PLACEMENT on etcd, BLOBS must name a store that all nodes share",
+        ("placement", "blobs"),
+        lambda c: not c.placement.startswith("etcd://") or c.blobs != "file:",
+    ),
+    (
         "NODE_HEARTBEAT_SECS + NODE_RENEW_TIMEOUT_SECS must be less than NODE_ADMISSION_SECS",
         ("node_heartbeat_secs", "node_renew_timeout_secs", "node_admission_secs"),
         lambda c: c.node_heartbeat_secs + c.node_renew_timeout_secs < c.node_admission_secs,

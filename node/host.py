@@ -52,6 +52,7 @@ class Host:
     call_out: Callable[[Call], Awaitable[Answer]]
     replace_process: Callable[[str], None]
     admitted: Callable[[], bool]
+    on_incident: Callable[[str], str]
     peers: Peers | None = None
     replicas: Replicas | None = None
 

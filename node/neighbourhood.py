@@ -13,6 +13,7 @@ from typing import Any
 from domicile.node.clock import Clock
 from domicile.node.config import Config
 from domicile.node.disk import Disk
+from domicile.node.errors import Corrupt
 from domicile.node.node import Node
 from domicile.node.peers import Peers
 from domicile.node.replica import Replicas, Surroundings
@@ -62,7 +63,7 @@ class Neighbourhood:
         path = os.path.join(self._config.data, "replicas")
         try:
             self.replicas = await self._open_replicas(path)
-        except OSError as error:
+        except (OSError, Corrupt) as error:
             self._log.error("replicas.unavailable", error=str(error))
 
     async def listen(self, node: Node) -> None:

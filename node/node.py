@@ -63,7 +63,7 @@ class Node(NodeFront):
         )
         self._activation.first_use_creates = config.projects == "first-use"
         self._residents = Residents(self._host, self._activation, self._sleepers)
-        self._sweep = Sweep(self._host, self._residents)
+        self._sweep = Sweep(self._host, self._residents, lambda node_id: self._suspects.suspect(node_id))
         path = CallPath(self._residents, lambda: self.admission, config.object_ack_gate_ms / 1000)
         self._evictor = Evictor(seams.store, self._keys, self._timing, seams.clock)
         self._suspects = Suspects(self._host, self._evictor)
@@ -203,12 +203,22 @@ class Node(NodeFront):
             margin=config.node_fence_margin_secs,
         )
 
+    def _on_incident(self, project: str) -> str:
+        """The project's choice; the node's where the project is not known here."""
+        row = self._projects.known(project)
+        return row.on_incident if row is not None else self._seams.config.on_incident
+
+    def _copy_id(self) -> str:
+        """A node whose copies take nothing any more is no member's keeper."""
+        replicas = self._seams.replicas
+        return replicas.copy_id if replicas is not None and replicas.healthy else ""
+
     def _describe_node(self) -> NodeRow:
         return NodeRow(
             node_id=self.node_id,
             http=self._http,
             peer=self._seams.peer_address(),
-            copy_id=self._host.replicas.copy_id if self._host.replicas is not None else "",
+            copy_id=self._copy_id(),
             weight=self._seams.config.weight,
             capacity=self._seams.config.capacity,
             zone=self._seams.config.zone,
@@ -245,6 +255,7 @@ class Node(NodeFront):
             incidents=self._incidents,
             replace_process=seams.replace_process,
             admitted=lambda: self.admission.remaining() > 0,
+            on_incident=self._on_incident,
             peers=seams.peers,
             replicas=seams.replicas,
         )

@@ -7,8 +7,9 @@ exist, or lives another life, goes.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from domicile.errors import DomicileError, NoSuchObject
+from domicile.errors import DomicileError, NoSuchObject, NotHome
 from domicile.node.host import Host
 from domicile.node.residents import Residents
 from domicile.placement.alarms import Due
@@ -21,8 +22,10 @@ WAKES_AT_ONCE = 32
 class Sweep:
     """Sweeps the mirror every `OBJECT_SWEEP_SECS`, `OBJECT_SWEEP_ROWS` rows a pass until none is due."""
 
-    def __init__(self, host: Host, residents: Residents) -> None:
+    def __init__(self, host: Host, residents: Residents, suspect: Callable[[str], None]) -> None:
+        """`suspect` is told of a node that holds an object whose alarm is overdue: it may be dead."""
         self._host = host
+        self._suspect = suspect
         self._residents = residents
         self._at_once = asyncio.Semaphore(WAKES_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,6 +85,11 @@ class Sweep:
                     residency.due.woken_by(row)
             except NoSuchObject:
                 ghost = True
+            except NotHome as error:
+                overdue = self._host.clock.wall_ms() - row.due_ms > self._host.config.object_sweep_secs * 1000
+                if overdue and "node" in error.extra:
+                    self._suspect(str(error.extra["node"]))  # its home has had its time
+                return
             except DomicileError as error:
                 self._host.log.warning("alarm.wake", object=f"{row.scope}/{row.cls}/{row.name}", error=error.detail)
                 return

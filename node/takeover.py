@@ -209,7 +209,7 @@ class Takeover:
 
     async def _incident(self, manifest: Manifest, asked: Asked, served: Position) -> Manifest:
         """No read quorum: what was answered may be missing. Say so before anything is served, or wait."""
-        if self._host.config.on_incident == "wait":
+        if self._host.on_incident(self._key.scope) == "wait":
             raise NoQuorum(
                 f"object {self._key.id}: {len(asked.answered)} of {len(asked.members)} members answered, "
                 f"{asked.needed} are needed"

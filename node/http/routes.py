@@ -84,7 +84,8 @@ class Surface:
         deadline = self.front.now() + options.timeout_secs
         call = Call(key, method, body, deadline, options.idempotency_key, options.if_match, (), options.trace)
         answer = await self.front.call(call)
-        return _response(200, answer_head(answer.node or self.front.node_id, answer.epoch, answer.served_by), answer.body)
+        head = answer_head(answer.node or self.front.node_id, answer.epoch, answer.served_by)
+        return _response(200, head, answer.body)
 
     async def batch(self, request: Request) -> Response:
         project = path.decode_segment(_raw(request, "project"))
