@@ -15,7 +15,7 @@ from typing import Any
 
 from crashkit.bucket import in_directory, restored
 from crashkit.oracle import check_cold, check_heard, check_live
-from crashkit.process import NodeProcess, free_port, until
+from crashkit.process import NodeProcess, alive, free_port, until
 from crashkit.s3 import S3
 from etcd_servers import Etcd
 from simworld.history import History, Operation
@@ -68,7 +68,8 @@ class Node(NodeProcess):
             os.kill(pid, signal.SIGSTOP)  # so that the supervisor does not see its child die
         for pid in family:
             os.kill(pid, signal.SIGKILL)
-        self.kill()
+        self.wait_dead()
+        until(lambda: not any(alive(pid) for pid in family), "all of it is dead")
 
     def pause(self) -> None:
         os.kill(self.serving_pid(), signal.SIGSTOP)
