@@ -13,6 +13,7 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from domicile.errors import NotServing
 from domicile.node.chunks import FETCHES_PARALLEL, Base, fetch_chunk
@@ -24,6 +25,7 @@ from domicile.node.wal import CHUNK_BYTES
 
 LOOK_SECS = 0.05  # how late a thread that waits for a page learns that its call is out of time
 CALLS_MAX = 2  # times as long as a call may take: a wait for a page that nobody watches ends all the same
+FIRST_CALL_SECS = 0.05  # the call that woke the object has loop and store to itself so long
 RETRY_FIRST_SECS, RETRY_MAX_SECS = 0.1, 5.0
 
 
@@ -45,6 +47,7 @@ class PagedBase:
         self._touched = 0
         self._calm = asyncio.Event()
         self._calm.set()
+        self._hurry = asyncio.Event()
         self._loop_thread = threading.get_ident()
         self._filled = host.loop.create_future()
         self._filling: asyncio.Task[None] | None = None
@@ -90,6 +93,7 @@ class PagedBase:
 
         Else, after `OBJECT_CALL_SECS`, what it lacks. Calls behind wait too: they run in arrival order.
         """
+        self._hurry.set()
         try:
             await asyncio.wait_for(asyncio.shield(self._filled), self._host.config.object_call_secs)
         except TimeoutError:
@@ -131,6 +135,8 @@ class PagedBase:
 
     async def _fill(self) -> None:
         pause, began = RETRY_FIRST_SECS, self._host.clock.monotonic()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), FIRST_CALL_SECS)
         while not self.whole:
             self._trouble, had = None, sum(self._have)
             lacking = iter([index for index, here in enumerate(self._have) if not here])
