@@ -15,7 +15,7 @@ FAILURES_MAX = 10
 def main() -> int:
     parser = argparse.ArgumentParser(prog="simworld")
     parser.add_argument("--seeds", default="0:200", help="one seed, or FROM:TO")
-    parser.add_argument("--node", default="toy", help="what to run: real, toy, or toy:FLAW")
+    parser.add_argument("--node", default="toy", help="what to run: real, cluster, toy, or toy:FLAW")
     parser.add_argument("--log", action="store_true", help="print the plan, the log and the history of each run")
     asked = parser.parse_args()
     first, _, last = asked.seeds.partition(":")

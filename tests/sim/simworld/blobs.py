@@ -5,6 +5,7 @@ A tag is the hash of the bytes, as S3's is: the same bytes put again have the sa
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -36,6 +37,12 @@ class SimBlobs:
         self._loop = loop
         self._stored: dict[str, bytes] = {}
         self._registers: dict[str, str] = {}
+
+    def through(self, weather: Weather) -> SimBlobs:
+        """The same store, as one machine reaches it."""
+        view = copy.copy(self)
+        view.weather = weather
+        return view
 
     async def get(self, key: str) -> Blob:
         return await self.weather.request(lambda: self._get(key), _fail, writes=False)

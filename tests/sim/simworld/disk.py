@@ -315,6 +315,17 @@ class SimDisk:
         if self.on_crash is not None:
             self.on_crash()
 
+    def wipe(self, path: str) -> None:
+        """Everything at and below a directory is gone for good, its own name too; nothing has it open."""
+        for change in self._pending:
+            _apply(self._durable, change)
+        self._pending.clear()
+        for names in (self._names, self._durable):
+            for name in [name for name in names if name == path or name.startswith(path + "/")]:
+                if names is self._names:
+                    self._used -= len(names[name].data)
+                del names[name]
+
     def take_debt(self) -> float:
         """Seconds of slowness since this was last asked."""
         debt, self._debt = self._debt, 0.0

@@ -77,7 +77,7 @@ def draw(seed: int, secs: float = 60.0) -> Plan:
     if seed % 8 == 0:
         return Plan((), CALM, CALM, secs)
     faults = sorted((_fault(rng, secs) for _ in range(rng.randint(1, 6))), key=lambda fault: fault.at)
-    return Plan(tuple(faults), _odds(rng), _odds(rng), secs)
+    return Plan(tuple(faults), odds(rng), odds(rng), secs)
 
 
 def dense(seed: int, kinds: tuple[Kind, ...], secs: float = 60.0) -> Plan:
@@ -102,7 +102,8 @@ def _fault(rng: random.Random, secs: float) -> Fault:
     return Fault(at, kind, lasts, int(rng.expovariate(1 / 20)) + 1)
 
 
-def _odds(rng: random.Random) -> Odds:
+def odds(rng: random.Random) -> Odds:
+    """How a remote store behaves in a run."""
     if rng.random() < 0.4:
         return Odds(latency=rng.choice([0.001, 0.005, 0.05]))
     return Odds(

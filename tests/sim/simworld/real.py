@@ -107,11 +107,11 @@ async def start_node(world: World) -> RealNode:
     )
     node = Node(seams)
     await node.start()
-    await _found(node, world)
+    await found(node, world)
     return RealNode(node)
 
 
-async def _found(node: Node, world: World) -> None:
+async def found(node: Node, world: Any) -> None:
     """Create the project, as its operator would: until it stands."""
     while True:
         try:

@@ -61,6 +61,7 @@ class SimStore:
         self._numbers = 0
         self._snapshots: dict[int, list[Record]] = {}
         self._watchers: list[asyncio.Future[None]] = []
+        self.on_event: Callable[[Event], None] | None = None
 
     def session(self) -> Session:
         """A connection of its own, to be closed."""
@@ -76,6 +77,10 @@ class SimStore:
         """As the embedded store opens: the grants of earlier runs are dropped, the sequence leaps."""
         self._version += LEAP
         self.drop_grants()
+
+    def commit(self, mutations: list[Mutation]) -> None:
+        """Somebody else's write, unconditioned."""
+        self._commit(mutations, None)
 
     def drop_grants(self) -> None:
         """Every grant ends, and the rows under it go."""
@@ -125,6 +130,8 @@ class SimStore:
             else:
                 continue
             self._log.append(Event(mutation.key, self._version, self._rows.get(mutation.key)))
+            if self.on_event is not None:
+                self.on_event(self._log[-1])
         self.wake()
         return self._version
 
@@ -198,11 +205,11 @@ class SimStore:
 
 
 class Session:
-    """A `domicile.placement.store.Store`: one process's connection to the store, behind the weather."""
+    """A `domicile.placement.store.Store`: one process's connection to the store, behind its own weather if given."""
 
-    def __init__(self, server: SimStore) -> None:
+    def __init__(self, server: SimStore, weather: Weather | None = None) -> None:
         self.server = server
-        self._ask = server.weather.request
+        self.weather = weather or server.weather
         self._closed = False
 
     async def read(self, keys: Sequence[str]) -> dict[str, Record]:
@@ -229,11 +236,11 @@ class Session:
 
     async def watch(self, prefix: str, after: int) -> AsyncIterator[Event | Resync]:
         while not self._closed:
-            found = [] if self.server.weather.out() else self.server.changes(after)
+            found = [] if self.weather.out() else self.server.changes(after)
             if not found:
-                await asyncio.wait([self.server.changed()], timeout=0.5 if self.server.weather.out() else None)
+                await asyncio.wait([self.server.changed()], timeout=0.5 if self.weather.out() else None)
                 continue
-            await asyncio.sleep(self.server.weather.odds.latency)
+            await asyncio.sleep(self.weather.odds.latency)
             for event in found:
                 after = event.version
                 if isinstance(event, Resync) or event.key.startswith(prefix):
@@ -255,7 +262,7 @@ class Session:
     async def _request(self, effect: Callable[[], T], *, writes: bool) -> T:
         if self._closed:
             raise StoreUnavailable("this connection to the store is closed")
-        return await self._ask(effect, _fail, writes=writes)
+        return await self.weather.request(effect, _fail, writes=writes)
 
 
 def _fail(detail: str, maybe: bool) -> StoreUnavailable:

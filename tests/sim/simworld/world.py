@@ -67,6 +67,7 @@ class Options:
     traced: bool = False
     plan: Plan | None = None
     habits: Callable[[random.Random], Habits] = lambda rng: Habits()
+    world: Callable[[int, Options], World] | None = None
 
 
 @dataclass
@@ -89,7 +90,7 @@ class World:
     def __init__(self, seed: int, options: Options) -> None:
         self.seed = seed
         self.options = options
-        self.plan = options.plan or draw(seed, options.secs)
+        self.plan = options.plan or self._draw()
         self.loop = SimLoop(seed, traced=options.traced)
         self.clock = SimClock(self.loop, skew_ms=self.rng("skew").randint(-5000, 5000))
         self.disk = SimDisk(self.rng("disk"))
@@ -107,6 +108,12 @@ class World:
         self._asked: dict[SimFuture, None] = {}
         self._want_node = True
 
+    def _draw(self) -> Plan:
+        return draw(self.seed, self.options.secs)
+
+    def _disks(self) -> list[SimDisk]:
+        return [self.disk]
+
     def rng(self, what: str) -> random.Random:
         """A stream of randomness of its own for each use, so that one more draw here changes nothing there."""
         return random.Random(f"{what}/{self.seed}")
@@ -122,13 +129,13 @@ class World:
         except SimulationError as error:
             violations.append(Violation("stuck", "world", str(error)))
         finally:
-            violations += check(self.history)
+            violations += self._judge()
             for judge in self.options.judges:
                 violations += judge(self)
             complaints = [*self.loop.complaints, *self.loop.unheard()]
             violations += [Violation("unhandled", "node", complaint) for complaint in complaints]
             violations += [Violation("internal-error", "node", error) for error in self.internal[:3]]
-            violations += [Violation("locks-dropped", "disk", sin) for sin in self.disk.sins[:3]]
+            violations += [Violation("locks-dropped", "disk", sin) for disk in self._disks() for sin in disk.sins[:3]]
             digest = self.loop.digest() if self.options.traced else ""
             self._end()
             if collecting:
@@ -137,6 +144,9 @@ class World:
         return Report(
             self.seed, self.plan, violations, self.history, digest, answered, self.loop.steps, list(self.notes)
         )
+
+    def _judge(self) -> list[Violation]:
+        return check(self.history)
 
     # the node
 
@@ -157,7 +167,7 @@ class World:
         self.disk.crash(power=power)
         asked, self._asked = self._asked, {}
         for answer in asked:
-            self.loop.in_world(self.loop.call_later, self._latency(), _give, answer, ConnectionLost("reset"))
+            self.loop.in_world(self.loop.call_later, self._latency(), give, answer, ConnectionLost("reset"))
         self.loop.in_world(self.loop.call_later, START_AGAIN_SECS, self._start_again)
 
     async def ask(self, make: Callable[[Front], Awaitable[T]]) -> T:
@@ -215,7 +225,7 @@ class World:
 
     def _answer(self, answer: SimFuture, result: object) -> None:
         self._asked.pop(answer, None)
-        _give(answer, result)
+        give(answer, result)
 
     def _latency(self) -> float:
         return 0.0005 + self._net.expovariate(1.0) * 0.001
@@ -381,7 +391,7 @@ class World:
 
 def run_seed(seed: int, options: Options) -> Report:
     """One run from its seed."""
-    return World(seed, options).run()
+    return (options.world or World)(seed, options).run()
 
 
 def in_world(seed: int, main: Callable[[World], Coroutine[Any, Any, T]], start_node: StartNode) -> T:
@@ -393,7 +403,7 @@ def in_world(seed: int, main: Callable[[World], Coroutine[Any, Any, T]], start_n
         world._end()
 
 
-def _give(answer: SimFuture, result: object) -> None:
+def give(answer: SimFuture, result: object) -> None:
     if answer.done():
         return
     if isinstance(result, Exception):
