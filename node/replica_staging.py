@@ -26,6 +26,7 @@ FETCHES_PARALLEL = 4
 LOG_PIECE_BYTES = 1 << 20
 
 ClaimStands = Callable[[str, Epoch], Awaitable[bool]]
+"""Reads an object's lease row. Raises StoreUnavailable."""
 
 
 class Source(Protocol):

@@ -23,6 +23,7 @@ from domicile.node.replica_writer import Item, Writer
 from domicile.node.wire.messages import Answered, Elsewhere, Fold, Holds, Incident, NewBase, Relabel, Unable
 from domicile.node.workers import Workers
 from domicile.placement.records import Epoch
+from domicile.placement.store import StoreUnavailable
 
 
 @dataclass(slots=True)
@@ -223,7 +224,7 @@ class LongWork:
                 return
             await self._stager.pull(copy, base, item.peer)
             await self._swap(item, base)
-        except (NodeError, OSError) as error:
+        except (NodeError, OSError, StoreUnavailable) as error:
             item.resolve(Unable(f"the base could not be staged: {error}"))
         finally:
             copy.staging, copy.in_birth = None, False
