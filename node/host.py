@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from domicile.node.alarm_index import AlarmIndex
@@ -55,6 +55,7 @@ class Host:
     on_incident: Callable[[str], str]
     peers: Peers | None = None
     replicas: Replicas | None = None
+    stirring: set[Any] = field(default_factory=set)  # residencies something waits in: those a tick has to look at
 
     def put_id(self) -> bytes:
         """A random id for one manifest put, 16 bytes."""

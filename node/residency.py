@@ -113,6 +113,7 @@ class Residency:
     async def perform(self, call: Call) -> Ran:
         """Queue the call and give what became of it. Raises Ended (it never had its turn) and DomicileError."""
         self.called, self.last_used = True, self._host.clock.monotonic()
+        self._host.stirring.add(self)
         entry = Entry.of(call, self.spec.method(call.method), self._host.loop.create_future())
         self.mailbox.put(entry)
         ran: Ran = await entry.future
@@ -246,6 +247,7 @@ class Residency:
     ) -> Done:
         """Run a hook in a transaction of its own; the caller has the object alone. `before` runs first, inside it."""
         began = self.log.mark
+        self._host.stirring.add(self)
         entry = hook_entry(self._host, self.key, hook, args, before)
         (done,) = await self.rounds.run([entry])
         await self._committed(began)

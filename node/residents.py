@@ -149,8 +149,11 @@ class Residents:
         """Ten times a second: time limits of those that are busy; once a second who may go to sleep."""
         now = self._host.clock.monotonic()
         self._ticks += 1
-        for residency in list(self._awake.values()):
-            if not residency.quiet:
+        stirring = self._host.stirring
+        for residency in list(stirring):
+            if residency.phase is Phase.OVER or residency.quiet:
+                stirring.discard(residency)
+            else:
                 residency.tick(now)
         if self._ticks % IDLE_TICKS == 0 and not self.leaving:
             self._look_for_idle(now)
@@ -164,6 +167,8 @@ class Residents:
             residency.look_after_members(now)
             if self._leases.due(residency, now):
                 self._leases.look(residency, now)
+            if not residency.quiet:
+                self._host.stirring.add(residency)
             if not (residency.serving and residency.quiet):
                 continue
             idle = now - residency.last_used

@@ -39,7 +39,7 @@ def log_frames(connection: apsw.Connection) -> int:
 
 
 def fold(connection: apsw.Connection) -> bool:
-    """TRUNCATE: the whole log into the base, two syncs. False, and nothing lost, when the database is busy."""
+    """TRUNCATE: the whole log into the base, nothing synced. False, and nothing lost, when the database is busy."""
     try:
         left = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except (apsw.BusyError, apsw.LockedError):

@@ -16,9 +16,11 @@ SQL_BYTES_MAX = 1 << 20
 STATEMENT_JOURNAL_KIB = 1024  # what one savepoint may hold in memory before it goes to a temporary file
 PROGRESS_STEPS = 2000  # below 1,000 the check itself shows in long statements
 
+# synchronous=OFF: what makes an answer durable are other machines, never this file; after a power cut it counts only
+# if its bytes prove themselves (own_copy.py; docs/decisions/0012).
 # locking_mode comes before anything that reads: the first read decides whether a -shm file is made.
 _PRAGMAS = (
-    "PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON; PRAGMA temp_store=FILE;"
+    "PRAGMA locking_mode=EXCLUSIVE; PRAGMA synchronous=OFF; PRAGMA foreign_keys=ON; PRAGMA temp_store=FILE;"
     f" PRAGMA cache_size=-{CACHE_KIB}; PRAGMA mmap_size=0; PRAGMA max_page_count={{pages}}; PRAGMA page_size;"
     " PRAGMA journal_mode"
 )

@@ -200,7 +200,7 @@ def test_what_no_file_remembers_is_set_at_every_opening(thing: Any) -> None:
         return [one.rows(f"PRAGMA {name}") for name in names]
 
     first = settings_now(thing)
-    assert first == [[(0,)], [(1,)], [("exclusive",)], [(1,)], [("wal",)], [((64 << 20) // 4096,)], [(1,)]]
+    assert first == [[(0,)], [(0,)], [("exclusive",)], [(1,)], [("wal",)], [((64 << 20) // 4096,)], [(1,)]]
     again = thing.reopened()
     assert settings_now(again) == first
     again.db.close()
