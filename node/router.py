@@ -51,6 +51,17 @@ class Router:
 
     async def call(self, call: Call, hops: Hops) -> Answer:
         """Raises errors of `domicile.errors` only; each says whether the call ran."""
+        lost: list[DomicileError] = []
+        try:
+            return await self._resolved(call, hops, lost)
+        except DomicileError as error:
+            # That it did not run there says nothing of the attempt before, whose answer was lost.
+            if lost and error.outcome == "not_run" and not self._only_reads(call):
+                raise lost[0] from error
+            raise
+
+    async def _resolved(self, call: Call, hops: Hops, lost: list[DomicileError]) -> Answer:
+        """The same, for the last attempt alone; `lost` gets those of which nobody knows whether they ran."""
         left_out: set[str] = set()
         for _ in range(RESOLUTIONS_MAX):
             node = self._elsewhere(call.key, left_out, hops)
@@ -70,6 +81,8 @@ class Router:
                 left_out.add(node.node_id)
                 self._holders.pop(call.key.id, None)
                 last = again.error
+                if last.outcome == "unknown":
+                    lost.append(last)
         raise last
 
     def departed(self, node_id: str) -> None:
