@@ -116,8 +116,13 @@ class SystemDisk:
 
     vfs: str | None = None
 
+    def __init__(self) -> None:
+        self._boot_id = ""
+
     def boot_id(self) -> str:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        if not self._boot_id:
+            self._boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return self._boot_id
 
     def read(self, path: str) -> bytes:
         return Path(path).read_bytes()

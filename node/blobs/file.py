@@ -32,6 +32,7 @@ from domicile.node.errors import BlobMissing, BlobUnavailable, PreconditionFaile
 
 THREADS = 16  # syncs of different files overlap; the threads sleep in them
 LOCK_FILES = 1024
+FOLDERS_REMEMBERED_MAX = 1 << 16
 LOCK_WAIT_SECS = 5.0
 LOCK_RETRY_SECS = 0.001
 _RENAME_TRIES = 8
@@ -52,6 +53,7 @@ class FileBlobs:
         files.sync(root)
         self._temp, self._temp_fd = files.claim_temp(f"{root}/temp")
         self._temp_names = itertools.count()
+        self._durable_folders: set[str] = set()
         self._turns: dict[int, asyncio.Lock] = {}
         self._pool = Pool(THREADS, "blobs")
 
@@ -159,7 +161,7 @@ class FileBlobs:
         try:
             files.write_all(fd, register.blank(data, 1))
             os.fdatasync(fd)
-            files.sync(os.path.dirname(path))
+            self._sync_folders(path)
             register.mark(fd, 1)
             return register.tag_of(data, 1)
         except OSError:
@@ -189,7 +191,7 @@ class FileBlobs:
         except OSError:
             files.remove(temp)
             raise
-        files.sync(os.path.dirname(path))
+        self._sync_folders(path)
 
     def _in_folder(self, path: str, act: Callable[[], T]) -> T:
         """Do `act`, which makes `path`, making its folders as needed; a delete may be removing them meanwhile."""
@@ -207,7 +209,21 @@ class FileBlobs:
         for made in reversed(missing):
             with suppress(FileExistsError, FileNotFoundError):
                 os.mkdir(made)
-                files.sync(os.path.dirname(made))
+                self._durable_folders.discard(made)  # another process had removed the one that was remembered
+
+    def _sync_folders(self, path: str) -> None:
+        """The entry of `path`, and those of its folders, whoever made them: after the value, whose sync mostly
+        covers them. A folder is remembered once its own entry is durable.
+        """
+        folder = os.path.dirname(path)
+        files.sync(folder)
+        while folder != f"{self._root}/data" and folder not in self._durable_folders:
+            parent = os.path.dirname(folder)
+            files.sync(parent)
+            if len(self._durable_folders) >= FOLDERS_REMEMBERED_MAX:
+                self._durable_folders.clear()
+            self._durable_folders.add(folder)
+            folder = parent
 
     def _delete(self, key: str) -> None:
         path = self._path(key)
@@ -216,6 +232,7 @@ class FileBlobs:
         folder = os.path.dirname(path)
         with suppress(OSError):  # the first folder that is not empty, or gone already
             while folder != f"{self._root}/data":
+                self._durable_folders.discard(folder)
                 os.rmdir(folder)
                 folder = os.path.dirname(folder)
 
