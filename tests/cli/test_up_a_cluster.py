@@ -7,15 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from domicile import SyncClient
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COUNTER = ROOT / "examples" / "counter.py"
@@ -80,20 +79,10 @@ def up(data: Path, *arguments: str) -> Iterator[Running]:
         running.end(signal.SIGKILL)
 
 
-def increment(url: str, name: str = "a") -> int:
+def increment(url: str) -> int:
     """Through this node: one increment, however often it must be asked."""
-    at, key = f"{url}/v1/demo/objects/Counter/{name}/increment", os.urandom(8).hex()
-    end = time.monotonic() + 60
-    while True:
-        try:
-            with urllib.request.urlopen(urllib.request.Request(at, b"[]", {"Idempotency-Key": key}), timeout=30) as got:
-                return int(got.read())
-        except urllib.error.HTTPError as refused:
-            with refused:
-                problem = json.load(refused)
-            if not problem["retryable"] or time.monotonic() > end:
-                raise AssertionError(problem) from None
-        time.sleep(0.05)
+    with SyncClient(url, timeout_secs=60) as client:
+        return int(client.project("demo").object("Counter", "a").increment())
 
 
 def alive(pid: int) -> bool:
