@@ -118,6 +118,8 @@ class Asking:
 
     def _counts(self, copy: str, answer: FenceAnswer) -> bool:
         """Whether this is an answer at all (section 5, step 2; section 7, "stub")."""
-        if answer.copy_id != copy or answer.position is None:
+        if answer.copy_id != copy:
             return False
+        if answer.position is None:  # of a birth of which nothing has landed, every member stands at position zero
+            return not self._manifest.base and not self._manifest.length
         return not answer.stub or answer.position <= self._manifest.position

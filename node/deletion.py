@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domicile.errors import NoSuchObject, NotServing, OutcomeUnknown, StaleIncarnation
+from domicile.errors import DomicileError, NoSuchObject, NotServing, OutcomeUnknown, StaleIncarnation
 from domicile.node import manifest as manifests
 from domicile.node import register
 from domicile.node.activation import Unlaid
@@ -35,6 +35,18 @@ class Deletion:
         A late repeat under the same idempotency key gives it again, and leaves the next life alone. Raises
         NoSuchObject, StaleIncarnation, OutcomeUnknown, NotServing.
         """
+        unsure: list[Ended] = []
+        try:
+            return await self._decided(key, if_match, idempotency_key, unsure)
+        except DomicileError as error:
+            if unsure and error.outcome == "not_run":  # an attempt before may have
+                raise OutcomeUnknown("the object may have been deleted, and another life has begun") from error
+            raise
+
+    async def _decided(
+        self, key: ObjectKey, if_match: Incarnation | None, idempotency_key: str | None, unsure: list[Ended]
+    ) -> Epoch:
+        """The same, for the last attempt alone; `unsure` gets those that may have deleted the object."""
         for _ in range(TRIES_MAX):
             try:
                 residency = await self._residents.enter(key, create=False)
@@ -53,6 +65,8 @@ class Deletion:
             try:
                 async with residency.mailbox.alone():
                     return await self._delete(residency, idempotency_key)
+            except _Unsure as ended:
+                unsure.append(ended)
             except Ended:
                 continue
         raise NotServing(f"{key} changed its home while it was to be deleted")
@@ -122,7 +136,7 @@ class Deletion:
                     residency.end(Ended("its lease has another owner"))
                     if sent and idempotency_key is None:  # with a key the next try finds it among the burials
                         raise OutcomeUnknown("the object may have been deleted, and another life has begun")
-                    raise Ended("its lease has another owner")
+                    raise (_Unsure if sent else Ended)("its lease has another owner")
                 mirror = outcome.alarm
         # It may yet land, so nothing may be written on top of it: the next claim changes the row it is conditioned on.
         residency.end(Ended("its deletion may have happened"))
@@ -186,6 +200,10 @@ class Deletion:
             except NodeError as error:
                 self._host.log.warning("delete.tombstone", object=manifest.object_id, error=str(error))
                 await self._host.clock.sleep(self._host.jitter(0.1 * 2**attempt))
+
+
+class _Unsure(Ended):
+    """The residency is over, and the object may have been deleted."""
 
 
 def _deleted_by(row: SeenLease, residency: Residency, idempotency_key: str | None) -> Gone | None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from domicile.errors import BadRequest, DomicileError, NotHome, NotServing
+from domicile.errors import BadRequest, DomicileError, NotHome, NotServing, OutcomeUnknown
 from domicile.node.deletion import Deletion
 from domicile.node.describe import describe
-from domicile.node.errors import PeerGone
+from domicile.node.errors import PeerBusy, PeerGone
 from domicile.node.host import Host
 from domicile.node.residents import Residents
 from domicile.node.router import Router
@@ -79,7 +79,7 @@ class NodeFront:
             if home is None:
                 raise
             request = DeleteRequest((key.scope, key.cls, key.name), if_match, idempotency_key)
-            answer = await self._ask(home, "delete", msgspec.msgpack.encode(request))
+            answer = await self._ask(home, "delete", msgspec.msgpack.encode(request), changes=True)
             return msgspec.msgpack.decode(answer, type=Epoch)
 
     async def delete_here(self, body: bytes) -> bytes:
@@ -146,11 +146,16 @@ class NodeFront:
         state = row.row.state if row is not None else None
         return self._host.nodes.get(state.owner) if isinstance(state, Held) and state.owner != self.node_id else None
 
-    async def _ask(self, node: NodeRow, method: str, body: bytes) -> bytes:
+    async def _ask(self, node: NodeRow, method: str, body: bytes, *, changes: bool = False) -> bytes:
+        """Raises what the node raises; NotServing, or OutcomeUnknown where it `changes` something and may have."""
         assert self._host.peers is not None
         try:
             return await self._host.peers.ask(node.peer, method, body, ASK_SECS)
+        except PeerBusy as error:
+            raise NotServing(str(error)) from error
         except PeerGone as error:
+            if changes and error.sent:
+                raise OutcomeUnknown(f"node {node.node_id} gave no answer") from error
             raise NotServing(f"node {node.node_id} does not answer") from error
 
     async def project(self, project: str) -> ProjectRow:
