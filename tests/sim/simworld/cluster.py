@@ -130,7 +130,7 @@ class ClusterWorld(World):
 
     def _strike(self, fault: Fault) -> None:  # type: ignore[override]
         machine = self.machines[fault.machine]
-        if fault.kind.endswith("-home"):
+        if fault.kind.endswith("-home") or fault.kind == "row-lost":
             machine = self._some_home(fault) or machine
         other = self.machines[fault.other]
         self.note(f"{fault.kind} {machine.name} {fault.secs:.1f}")
@@ -245,6 +245,7 @@ def _alone(world: ClusterWorld, fault: Fault, machine: Machine) -> None:
 _STRIKES: dict[Kind, Strike] = {
     "kill": lambda w, f, m, o: w.die(f, m),
     "kill-home": lambda w, f, m, o: w.die(f, m),
+    "power-home": lambda w, f, m, o: w.die(f, m, power=True),
     "power": lambda w, f, m, o: w.die(f, m, power=True),
     "kill-at-op": lambda w, f, m, o: w.die_at_op(f, m, power=False),
     "power-at-op": lambda w, f, m, o: w.die_at_op(f, m, power=True),
@@ -264,6 +265,5 @@ _STRIKES: dict[Kind, Strike] = {
     "blobs-out": lambda w, f, m, o: w.outage(f, *(each.blobs_weather for each in w.machines)),
     "compact": lambda w, f, m, o: w.store.compact(),
     "disk-slow": lambda w, f, m, o: w.slow_disk(f, m),
+    "row-lost": lambda w, f, m, o: w.deregister(m, m.node_id),
 }
-
-

@@ -1,4 +1,4 @@
-"""The production node among neighbours: `domicile.node.neighbourhood` and all beneath it, over the simulated network."""
+"""The production node among neighbours: `domicile.node.neighbourhood` and all beneath it, over simulated links."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def boot(machine: Machine) -> ClusterNode:
     node = Node(seams)
     await hood.listen(node)
     await node.start()
-    await found(node, machine)
+    await found(node, machine, world.shape.on_incident)
     return ClusterNode(node, hood)
 
 

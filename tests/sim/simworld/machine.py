@@ -71,7 +71,7 @@ class Machine:
         self.process.spawn(self._boot(self.process))
 
     def crash(self, *, power: bool = False, down_secs: float = 0.3, deregister_secs: float | None = None) -> None:
-        """The process is gone now, or the machine with it. `deregister_secs`: when its supervisor says so, if it does."""
+        """The process is gone now, or the machine with it. `deregister_secs`: when a supervisor says so."""
         if self.process is None:
             return
         self.note("power" if power else "kill")

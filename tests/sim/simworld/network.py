@@ -33,6 +33,9 @@ class LinkOdds:
     reset: float = 0.0
 
 
+STILL = LinkOdds()
+
+
 class Wires:
     """All links of a world. `cuts` has the directions (from, to), by machine, in which nothing arrives now."""
 

@@ -18,4 +18,6 @@ def options_for(name: str) -> Options:
     kind, _, flaw = name.partition(":")
     if kind == "toy" and (not flaw or flaw in get_args(Flaw)):
         return Options(toy(flaw or "none"))  # type: ignore[arg-type]
-    raise ValueError(f"{name!r} is not a node this world can run: real, cluster, toy, toy:{', toy:'.join(get_args(Flaw))}")
+    raise ValueError(
+        f"{name!r} is not a node this world can run: real, cluster, toy, toy:{', toy:'.join(get_args(Flaw))}"
+    )

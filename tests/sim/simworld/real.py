@@ -111,11 +111,11 @@ async def start_node(world: World) -> RealNode:
     return RealNode(node)
 
 
-async def found(node: Node, world: Any) -> None:
+async def found(node: Node, world: Any, on_incident: str | None = None) -> None:
     """Create the project, as its operator would: until it stands."""
     while True:
         try:
-            await node.put_project(PROJECT, None, None)
+            await node.put_project(PROJECT, None, on_incident)
         except DomicileError as error:
             world.note(f"no project yet: {error.detail}")
             await world.clock.sleep(1.0)
