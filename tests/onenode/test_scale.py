@@ -1,4 +1,7 @@
-"""Many objects on one node: what sleeping ones cost on disk, what awake ones cost in memory."""
+"""Many objects on one node: what sleeping ones cost on disk, what awake ones cost in memory.
+
+DOMICILE_SLEEPING: how many sleep.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from domicile import Object
 
-SLEEPING = 800
-AWAKE = 400
+SLEEPING = int(os.environ.get("DOMICILE_SLEEPING", "10000"))
+AWAKE = 1000
 
 
 class Small(Object):
@@ -33,6 +38,7 @@ async def put_each(home, names, at_once=64):
     await asyncio.gather(*(some() for _ in range(at_once)))
 
 
+@pytest.mark.timeout(120 + SLEEPING // 20)
 def test_sleeping_objects_cost_their_files_and_a_row(run):
     """Thousands of sleeping objects: three small files each, nothing held open, no memory but what is remembered of
     their rows, and any of them wakes at once."""

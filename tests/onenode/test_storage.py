@@ -89,11 +89,11 @@ def test_local_files_gone_the_store_has_it_all(run):
 
 
 def test_a_rotation_costs_what_was_written(run):
-    """A rotation of a large database after one changed row puts at most two chunks; a warm wake fetches none."""
+    """A rotation of a 64 MiB database after one changed row puts at most two chunks; a warm wake fetches none."""
 
     async def scenario(home):
         await home.call("Box", "a", "put", 3000, "small")
-        for at in range(0, 20, 4):
+        for at in range(0, 64, 4):
             await home.call("Box", "a", "fill", at, 4, 1 * MIB)
         await leg(home, "a")
         rotated = (await leg(home, "a")).manifest.generation
