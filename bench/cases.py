@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bench.load import Load
+from bench.load import OWNER, Answers, Load
 from bench.peers import Peer
 from bench.process import BenchError
 from bench.rig import Rig, Sample
@@ -42,6 +42,7 @@ class Throughput(Case):
     method: str
     objects: int
     conns: int
+    at: str = OWNER
     unit: ClassVar[str] = "/s"
     higher_is_better: ClassVar[bool] = True
 
@@ -57,14 +58,20 @@ class Throughput(Case):
     def measure(self, rig: Rig, peer: Peer, turn: int) -> Sample:
         target, length = rig.instance(peer, SHARED), rig.settings
         counted = self.method == "increment" and self.objects == 1
-        before = target.call("one", "read") if counted else 0
-        load = Load(self.method, self._name, self.objects, 0, self.conns, length.seconds, length.warm)
+        before = target.increments() if counted else 0
+        load = Load(
+            *(self.method, self._name, self.objects, 0, self.conns, length.seconds, length.warm),
+            at=self.at,
+        )
         cost = rig.run(target, load)
         if counted and not cost.answers.errors:
-            ran = target.call("one", "read") - before
+            ran = target.increments() - before
             if ran != cost.answers.answered:
                 raise BenchError(f"{cost.answers.answered} increments were answered and {ran} were counted")
-        return cost.sample(self.key, peer, turn, cost.answers.rate)
+        return cost.sample(self.key, peer, turn, self._value(cost.answers))
+
+    def _value(self, answers: Answers) -> float:
+        return answers.rate
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ class Wake(Case):
         return peer.restores_from_store or not self.lose_local_files
 
     def prepare(self, rig: Rig, peer: Peer) -> None:
-        target = rig.instance(peer, self._group)
+        target = rig.http_instance(peer, self._group)
         load = self._load(rig, "increment")
         for number in range(load.objects):
             if target.call(f"heavy{number}", "read", ballast=True) == 0:
@@ -108,7 +115,7 @@ class Wake(Case):
         rig.settle()
 
     def measure(self, rig: Rig, peer: Peer, turn: int) -> Sample:
-        target = rig.instance(peer, self._group)
+        target = rig.http_instance(peer, self._group)
         before = target.call("heavy0", "read", ballast=True)
         target.restart(self.lose_local_files)
         cost = rig.run(target, self._load(rig, self.method))
@@ -130,7 +137,7 @@ class Memory(Case):
     def measure(self, rig: Rig, peer: Peer, turn: int) -> Sample:
         group = f"memory{turn}"
         try:
-            target = rig.instance(peer, group)
+            target = rig.http_instance(peer, group)
             rig.drive(target, Load("increment", "warm", conns=8, count=500))
             rig.settle()
             empty = target.server.rss_bytes()

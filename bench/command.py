@@ -9,13 +9,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.cases import Case, Throughput, every_case
+from bench.cache import cache_dir
+from bench.cases import Case, Throughput
 from bench.machine import describe
-from bench.peers import Peer, everyone
-from bench.peers.base import cache_dir
+from bench.peers import Peer
 from bench.process import BenchError
 from bench.report import Results, markdown
 from bench.rig import Rig, Settings, rig
+from bench.suites import CLUSTER, ONE_NODE, Suite
 from bench.syncs import count_syncs
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -27,13 +28,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = Settings(rounds=options.rounds or 1, seconds=options.seconds or 1.0, warm=0.2, quick=True)
     else:
         settings = Settings(rounds=options.rounds or Settings.rounds, seconds=options.seconds or Settings.seconds)
-    wanted = re.compile(options.cases)
-    cases = [case for case in every_case() if wanted.search(case.key) or wanted.search(case.title)]
-    if not cases:
-        print(f"no case matches {options.cases!r}; there are: {', '.join(case.key for case in every_case())}")
+    suites = [suite for suite, only in ((ONE_NODE, options.one_node), (CLUSTER, options.cluster)) if only]
+    chosen = [(suite, _chosen(suite, options.cases)) for suite in suites or (ONE_NODE, CLUSTER)]
+    if not any(cases for _, cases in chosen):
+        there_are = ", ".join(case.key for suite, _ in chosen for case in suite.cases())
+        print(f"no case matches {options.cases!r}; there are: {there_are}")
         return 2
+    codes = [_suite(suite, settings, cases, options) for suite, cases in chosen if cases]
+    return max(codes)
+
+
+def _chosen(suite: Suite, pattern: str) -> list[Case]:
+    wanted = re.compile(pattern)
+    return [case for case in suite.cases() if wanted.search(case.key) or wanted.search(case.title)]
+
+
+def _suite(suite: Suite, settings: Settings, cases: list[Case], options: argparse.Namespace) -> int:
+    """One run and its results; the exit code it is worth."""
+    print(f"== {suite.title}", flush=True)
     started = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    results = Results(settings, describe(cache_dir()), [], cases, started)
+    results = Results(suite, settings, describe(cache_dir()), [], cases, started)
     try:
         _run(results, options.peers.split(",") if options.peers else None)
     except BenchError as reason:
@@ -47,17 +61,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round of one second per case: a smoke test")
+    parser.add_argument("--one-node", action="store_true", help="only the run of one node; without either, both")
+    parser.add_argument("--cluster", action="store_true", help="only the run of the cluster")
     parser.add_argument("--cases", default="", metavar="REGEX", help="only the cases whose key or title matches")
-    parser.add_argument("--peers", metavar="A,B", help="only these peers: domicile, baseline, workerd")
+    parser.add_argument("--peers", metavar="A,B", help="only these peers: domicile, baseline, workerd, etcd, nats")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"rounds of each case (default {Settings.rounds})")
     parser.add_argument("--seconds", type=float, metavar="S", help=f"length of a load (default {Settings.seconds:g})")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every sample there too")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="write every sample there too, for the cluster to FILE with -cluster in its name",
+    )
     return parser.parse_args(argv)
 
 
 def _run(results: Results, names: Sequence[str] | None) -> None:
     with rig(results.settings) as made:
-        for peer in everyone():
+        for peer in results.suite.peers():
             if names is None or peer.name in names:
                 _admit(results, peer, made)
         for case in results.cases:
@@ -128,6 +149,7 @@ def _count_syncs(results: Results, made: Rig) -> None:
 def _keep(results: Results, also: Path | None) -> None:
     """Every sample as JSON and the tables as markdown, named by the time of the run."""
     kept = {
+        "suite": results.suite.title,
         "started": results.started,
         "settings": dataclasses.asdict(results.settings),
         "machine": results.machine,
@@ -139,7 +161,9 @@ def _keep(results: Results, also: Path | None) -> None:
         "syncs": [dataclasses.asdict(sync) for sync in results.syncs],
     }
     RESULTS.mkdir(exist_ok=True)
-    stem = re.sub(r"\D", "", results.started)
+    stem = re.sub(r"\D", "", results.started) + results.suite.suffix
+    if also is not None:
+        also = also.with_stem(also.stem + results.suite.suffix)
     (RESULTS / f"{stem}.md").write_text(markdown(results))
     for path in (RESULTS / f"{stem}.json", also):
         if path is not None:

@@ -5,10 +5,11 @@ import json
 import shutil
 import signal
 import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.peers.base import Instance, cache_dir
+from bench.cache import cache_dir
 from bench.process import BenchError, die_with_parent
 
 _SOURCE = Path(__file__).resolve().parent / "client" / "load.c"
@@ -33,6 +34,13 @@ class Answers:
     last: str
 
 
+# Which nodes are called, where there are several.
+OWNER = "the owner"  # the first: there all objects are born that are not said to be elsewhere
+OTHER = "another node"  # the second
+EVERYWHERE = "all nodes"
+HOMES = "each object's home"  # objects in turn over the nodes, each born where it is called
+
+
 @dataclass(frozen=True)
 class Load:
     """One closed loop: `method` on `objects` objects in turn, named from `name` with `{}` for the number."""
@@ -46,6 +54,7 @@ class Load:
     warm: float = 0
     count: int = 0
     ballast: bool = False
+    at: str = OWNER
 
 
 class Client:
@@ -66,10 +75,16 @@ class Client:
             raise BenchError(f"gcc could not build the load client: {built.stderr[-500:]}")
         fresh.replace(self._binary)
 
-    def run(self, target: Instance, load: Load) -> Answers:
+    def http(self, ports: Sequence[int], path: str, load: Load) -> Answers:
+        return self._run({"port": ",".join(map(str, ports)), "path": path}, load)
+
+    def nats(self, port: int, subject: str, message: str, load: Load) -> Answers:
+        """Publish and wait for the acknowledgement of the stream."""
+        return self._run({"port": port, "path": subject, "body": message}, load, "--nats")
+
+    def _run(self, how: Mapping[str, str | int], load: Load, *more: str) -> Answers:
         flags = {
-            "port": target.port,
-            "path": target.peer.path(load.name, load.method, load.ballast),
+            **how,
             "conns": load.conns,
             "objects": load.objects,
             "first": load.first,
@@ -78,6 +93,7 @@ class Client:
             "count": load.count,
         }
         command = [str(self._binary), *(part for flag, value in flags.items() for part in (f"--{flag}", str(value)))]
+        command += more
         ran = subprocess.run(
             command,
             capture_output=True,

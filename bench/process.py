@@ -26,6 +26,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def free_ports(count: int) -> int:
+    """The first of `count` free ports in a row."""
+    for _ in range(200):
+        first = free_port()
+        with contextlib.ExitStack() as probes, contextlib.suppress(OSError, OverflowError):
+            for port in range(first, first + count):
+                probes.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    raise BenchError(f"there are no {count} free ports in a row")
+
+
 def die_with_parent(signum: int) -> Callable[[], None]:
     """For `preexec_fn`: the kernel sends the child `signum` when this process ends, however it ends."""
     parent = os.getpid()
@@ -82,6 +93,10 @@ class Server:
     def running(self) -> bool:
         return self._process.poll() is None
 
+    def ask_to_stop(self) -> None:
+        if self.running:
+            self._process.terminate()
+
     def stop(self) -> None:
         """SIGTERM and wait; a server that stays, or leaves a child behind, has its own process group killed."""
         if self.running:
@@ -99,10 +114,59 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """User and system time of the tree; the time of children already reaped is in their parent's."""
-        return sum(_stat_cpu(pid) for pid in self.tree())
+        return tree_cpu_seconds(self.pid)
 
     def rss_bytes(self) -> int:
         return sum(_rss(pid) for pid in self.tree())
+
+
+class Servers:
+    """Several servers that are one product: what can be asked of one can be asked of all together."""
+
+    def __init__(self, all_of_them: Sequence[Server] = ()) -> None:
+        self.each = list(all_of_them)
+
+    @property
+    def running(self) -> bool:
+        return all(server.running for server in self.each)
+
+    def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
+        """Raises BenchError when one ends before, or time is up."""
+        end = time.monotonic() + seconds
+        done = False
+        while not done:
+            done = self._ready(ready)
+            for server in self.each:
+                server.wait_until(lambda: True, 1)
+            if not done and time.monotonic() > end:
+                raise BenchError(f"not ready within {seconds:.0f} s: {self.each[0].log_tail()}")
+            time.sleep(0.1)
+
+    @staticmethod
+    def _ready(ready: Callable[[], bool]) -> bool:
+        try:
+            return ready()
+        except (OSError, ValueError):
+            return False
+
+    def stop(self) -> None:
+        for server in self.each:
+            server.ask_to_stop()
+        for server in self.each:
+            server.stop()
+
+    def tree(self) -> list[int]:
+        return [pid for server in self.each for pid in server.tree()]
+
+    def cpu_seconds(self) -> float:
+        return sum(server.cpu_seconds() for server in self.each)
+
+    def rss_bytes(self) -> int:
+        return sum(server.rss_bytes() for server in self.each)
+
+
+def tree_cpu_seconds(root: int) -> float:
+    return sum(_stat_cpu(pid) for pid in _tree(root))
 
 
 def _stat(pid: int | str) -> list[str]:

@@ -8,36 +8,18 @@ from bench.cases import Case
 from bench.numbers import Ratio, Spread, show
 from bench.peers import Peer
 from bench.rig import Sample, Settings
+from bench.suites import Suite
 from bench.syncs import Syncs
+from bench.targets import OURS, Target
 
-OURS = "domicile"
 CPU_CALLS = 200  # the kernel counts CPU in hundredths of a second: over fewer calls it says nothing
-
-
-@dataclass(frozen=True)
-class Target:
-    """What Domicile promises itself of one case, as a ratio to another peer."""
-
-    case: str
-    against: str
-    bound: float
-
-    def met(self, ratio: float, higher_is_better: bool) -> bool:
-        return ratio >= self.bound if higher_is_better else ratio <= self.bound
-
-
-TARGETS = (
-    Target("read-1obj-64conn", "baseline", 0.75),
-    Target("read-1obj-64conn", "workerd", 1.5),
-    Target("increment-1obj-64conn", "baseline", 1.5),
-    Target("first-call", "workerd", 1.0),
-)
 
 
 @dataclass
 class Results:
     """Everything one run found out, and everything it could not."""
 
+    suite: Suite
     settings: Settings
     machine: dict[str, str]
     peers: list[Peer]
@@ -68,7 +50,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 def _head(results: Results) -> Iterator[str]:
     settings = results.settings
-    yield f"# Benchmarks, {results.started}"
+    yield f"# Benchmarks of {results.suite.title}, {results.started}"
     yield ""
     if settings.quick:
         yield "**A quick run: it shows that everything works; its numbers mean little.**"
@@ -82,6 +64,8 @@ def _head(results: Results) -> Iterator[str]:
     others = [sample.others_cores for sample in results.samples]
     if others:
         yield f"- cores kept busy by other processes meanwhile: {Spread.of(others).show('')}"
+    for note in results.suite.notes:
+        yield f"- {note}"
     yield ""
 
 
@@ -101,19 +85,26 @@ def _meanings(results: Results) -> Iterator[str]:
 def _targets(results: Results) -> Iterator[str]:
     rows = []
     for case in results.cases:
-        for target in (target for target in TARGETS if target.case == case.key):
-            ratio = Ratio.of(results.of(case.key, OURS), results.of(case.key, target.against))
-            wanted = f"{'≥' if case.higher_is_better else '≤'} {target.bound:g} of {target.against}"
+        for target in (target for target in results.suite.targets if target.case == case.key):
+            ratio = Ratio.of(results.of(case.key, OURS), results.of(target.than or case.key, target.against))
             measured = [ratio.show(), _verdict(target, ratio, case)] if ratio else ["not measured", "-"]
-            rows.append([case.title, wanted, *measured])
+            rows.append([case.title, _wanted(results, target, case), *measured])
     if rows:
         yield "## Targets"
         yield ""
         yield from _table(["case", "target", "of medians; per round", "met"], rows)
 
 
+def _wanted(results: Results, target: Target, case: Case) -> str:
+    sign = "≥" if case.higher_is_better else "≤"
+    than = next((f", {other.title}" for other in results.cases if other.key == target.than), "")
+    return f"{f'{sign} {target.bound:g}' if target.bound else 'to be stated: times that'} of {target.against}{than}"
+
+
 def _verdict(target: Target, ratio: Ratio, case: Case) -> str:
     """By the ratio of medians, and said with doubt when single rounds disagree."""
+    if target.bound is None:
+        return "stated"
     met = target.met(ratio.medians, case.higher_is_better)
     rounds = {target.met(value, case.higher_is_better) for value in (ratio.rounds.least, ratio.rounds.most)}
     return ("yes" if met else "**no**") + ("" if rounds == {met} else ", not in every round")
@@ -151,17 +142,23 @@ def _details(results: Results) -> Iterator[str]:
         for peer in results.peers:
             if (samples := results.of(case.key, peer.name)) and samples[0].p50_us:
                 rows.append([case.title, peer.name, *_latencies(samples), f"{sum(s.answered for s in samples):,}"])
-    header = ["case", "peer", "p50", "p99", "slowest", "server CPU per call", "calls"]
+    header = ["case", "peer", "p50", "p99", "slowest", "CPU per call, all servers", "one of each", "calls"]
     yield from _table(header, rows)
 
 
 def _latencies(samples: Sequence[Sample]) -> list[str]:
+    enough = samples[0].answered >= CPU_CALLS
     return [
         Spread.of([s.p50_us for s in samples]).show("us"),
         Spread.of([s.p99_us for s in samples]).show("us"),
         show(max(s.max_us for s in samples), "us"),
-        show(median(s.server_us for s in samples), "us") if samples[0].answered >= CPU_CALLS else "-",
+        *([show(median(s.server_us for s in samples), "us"), _roles(samples)] if enough else ["-", "-"]),
     ]
+
+
+def _roles(samples: Sequence[Sample]) -> str:
+    roles = [(role, median(s.roles_us.get(role, 0) for s in samples)) for role in samples[0].roles_us]
+    return ", ".join(f"{role} {show(micros, 'us')}" for role, micros in roles) or "-"
 
 
 def _troubles(results: Results) -> Iterator[str]:

@@ -1,16 +1,18 @@
 """What a peer is, and a running instance of one."""
 
 import json
-import os
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from bench.process import BenchError, Server, free_port
+from bench.process import BenchError, Server, Servers, free_port
+
+if TYPE_CHECKING:
+    from bench.load import Answers, Client, Load
 
 START_SECONDS = 60
 READY_SECONDS = 5
@@ -26,13 +28,6 @@ class RefusedError(BenchError):
         self.status = status
 
 
-def cache_dir() -> Path:
-    """Where peers are installed and temporary data lives: `DOMICILE_BENCH_CACHE` or ~/.cache/domicile-bench."""
-    path = Path(os.environ.get("DOMICILE_BENCH_CACHE") or "~/.cache/domicile-bench").expanduser().resolve()
-    path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
 class Peer(ABC):
     """One product under test. `prepare` comes first; after it `start` may be called any number of times."""
 
@@ -41,6 +36,8 @@ class Peer(ABC):
     answer_means: str
     has_objects = True  # False: an "object" is a row of one shared database
     restores_from_store = False
+    reads = True
+    many_nodes = False  # True: objects have a home among several nodes, and all of them can be called
 
     @abstractmethod
     def prepare(self) -> None:
@@ -48,6 +45,14 @@ class Peer(ABC):
 
     @abstractmethod
     def versions(self) -> dict[str, str]: ...
+
+    @abstractmethod
+    def start(self, data: Path) -> "Instance":
+        """A new instance with its data in that folder, or where an earlier one left it."""
+
+
+class HttpPeer(Peer):
+    """A peer that is one command and answers JSON over HTTP."""
 
     @abstractmethod
     def command(self, port: int, data: Path) -> Sequence[str]: ...
@@ -65,18 +70,45 @@ class Peer(ABC):
 
     def start(self, data: Path) -> "Instance":
         data.mkdir(parents=True, exist_ok=True)
-        return Instance(self, data)
+        return HttpInstance(self, data)
 
 
-class Instance:
-    """A peer that runs on a free loopback port with its data in a folder; it can sleep and wake there."""
+class Instance(ABC):
+    """A peer that runs on free loopback ports with its data in a folder."""
 
-    def __init__(self, peer: Peer, data: Path) -> None:
+    server: Server | Servers
+    data: Path
+    idle_cores: ClassVar[float] = 0.0  # what its servers use when nothing is asked of them
+
+    @abstractmethod
+    def run(self, client: "Client", load: "Load") -> "Answers": ...
+
+    @abstractmethod
+    def increments(self) -> int:
+        """How many there have been of the object `one`, by the peer's own count."""
+
+    @abstractmethod
+    def restart(self) -> None: ...
+
+    def roles(self, load: "Load") -> Mapping[str, Sequence[int]]:
+        """Root processes by what they do under this load. Empty when one process does it all."""
+        return {}
+
+    def stop(self) -> None:
+        self.server.stop()
+
+
+class HttpInstance(Instance):
+    """One command that is called over HTTP; it can sleep and wake where its data is."""
+
+    nodes = 1
+
+    def __init__(self, peer: HttpPeer, data: Path) -> None:
         self.peer, self.data = peer, data
         self._start()
 
     def _start(self) -> None:
-        self.port = free_port()
+        self.port = self._free_port()
         command = self.peer.command(self.port, self.data)
         log = self.data.with_name(f"{self.data.name}.log")
         self.server = Server(command, log, self.peer.environment(self.data), cwd=self.data)
@@ -87,6 +119,15 @@ class Instance:
             self.server.stop()
             raise
 
+    def _free_port(self) -> int:
+        return free_port()
+
+    def run(self, client: "Client", load: "Load") -> "Answers":
+        return client.http([self.port], self.peer.path(load.name, load.method, load.ballast), load)
+
+    def increments(self) -> int:
+        return int(self.call("one", "read"))
+
     def _answers(self) -> bool:
         try:
             return isinstance(self._ask("warm", "increment", (), False, READY_SECONDS), int)
@@ -95,24 +136,21 @@ class Instance:
                 return False
             raise
 
-    def stop(self) -> None:
-        self.server.stop()
-
     def restart(self, lose_local_files: bool = False) -> None:
         self.stop()
         if lose_local_files:
             self.peer.lose_local_files(self.data)
         self._start()
 
-    def call(self, name: str, method: str, *args: Any, ballast: bool = False) -> Any:
+    def call(self, name: str, method: str, *args: Any, ballast: bool = False, node: int = 0) -> Any:
         """One call from the harness itself, outside any measurement."""
         try:
-            return self._ask(name, method, args, ballast, CALL_SECONDS)
+            return self._ask(name, method, args, ballast, CALL_SECONDS, node)
         except OSError as failed:
             raise BenchError(f"{self.peer.name} did not answer {method}: {failed}") from failed
 
-    def _ask(self, name: str, method: str, args: Sequence[Any], ballast: bool, seconds: float) -> Any:
-        url = f"http://127.0.0.1:{self.port}{self.peer.path(name, method, ballast)}"
+    def _ask(self, name: str, method: str, args: Sequence[Any], ballast: bool, seconds: float, node: int = 0) -> Any:
+        url = f"http://127.0.0.1:{self.port + node}{self.peer.path(name, method, ballast)}"
         request = urllib.request.Request(url, json.dumps(args).encode(), {"Content-Type": "application/json"})
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:

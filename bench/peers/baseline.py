@@ -7,14 +7,15 @@ import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.peers.base import Peer, cache_dir
+from bench.cache import cache_dir
+from bench.peers.base import HttpPeer
 from bench.process import BenchError
 
 _PACKAGES = ("starlette", "uvicorn", "uvloop", "httptools", "apsw")
 _VERSIONS = "import sys, importlib.metadata as m; print(*(p + '=' + m.version(p) for p in sys.argv[1:]))"
 
 
-class Baseline(Peer):
+class Baseline(HttpPeer):
     """One process, one SQLite file in WAL mode with synchronous=FULL, committed on the event loop."""
 
     name = "baseline"

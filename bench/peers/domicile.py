@@ -7,13 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.peers.base import Peer
+from bench.peers.base import HttpPeer
 from bench.process import BenchError
 
 _LIBRARIES = ("domicile", "starlette", "uvicorn", "uvloop", "httptools", "apsw", "msgspec")
 
 
-class Domicile(Peer):
+class Domicile(HttpPeer):
     """The node of this repository, in the interpreter that runs the benchmarks."""
 
     name = "domicile"

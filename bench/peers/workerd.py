@@ -6,14 +6,15 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.peers.base import Peer, cache_dir
+from bench.cache import cache_dir
+from bench.peers.base import HttpPeer
 from bench.process import BenchError
 
 VERSION = "1.20261117.1"
 _BUILDS = {"x86_64": "workerd-linux-64", "aarch64": "workerd-linux-arm64"}
 
 
-class Workerd(Peer):
+class Workerd(HttpPeer):
     """The npm package `workerd`, its binary called directly."""
 
     name = "workerd"
