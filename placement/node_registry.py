@@ -78,15 +78,23 @@ class Membership:
     async def register(self) -> Registration:
         """Write the row for the first time. Raises StoreUnavailable when the store does not answer in time; try again.
 
-        Raises RowGone when another run's row of this node id is there, GrantGone when the grant ran out before.
+        Raises RowGone when another run's row of this node id is there, GrantGone when the grant ran out meanwhile.
         """
         async with self._turn:
-            if self._grant is None:
-                self._grant = await self._in_time(self._store.grant(self._timing.ttl))
-            await self._write()
+            try:
+                await self._write_granted()
+            except GrantGone:
+                # The supervisor's ran out while this process was starting. To begin anew would only be as slow.
+                self._grant = None
+                await self._write_granted()
         if self.registration is None:
             raise StoreUnavailable("the node could not be registered in time", maybe=True)
         return self.registration
+
+    async def _write_granted(self) -> None:
+        if self._grant is None:
+            self._grant = await self._in_time(self._store.grant(self._timing.ttl))
+        await self._write()
 
     async def run(self) -> None:
         """Renew until the row is gone or `leave` was called. Runs where nothing can block it."""

@@ -264,6 +264,16 @@ async def test_after_a_suspension_the_node_renews_with_the_first_tick(node: Node
         assert node.lost == []
 
 
+async def test_a_process_slow_to_start_needs_no_other_grant_than_its_own(node: Node) -> None:
+    """The supervisor's grant ran out before the child came to register: it registers under one of its own."""
+    grant = await node.store.grant(node.timing.ttl)
+    await node.store.revoke(grant)
+    slow = Membership(node.store, node.keys, node.timing, node.clock, node.row, lambda: None, grant)
+    registration = await slow.register()
+    assert registration.node_id == "n1"
+    assert slow.admission.remaining() > 0
+
+
 async def test_every_rewrite_leaves_the_row_under_its_grant(node: Node) -> None:
     """A node that stops renewing vanishes with its grant, however often it has renewed."""
     await node.membership.register()
