@@ -69,4 +69,5 @@ def _lent(cluster: Cluster) -> Iterator[Cluster]:
     cluster.begin_drill()
     yield cluster
     cluster.make_whole()
+    cluster.end_loads()
     cluster.check_live()

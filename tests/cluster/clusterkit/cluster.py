@@ -121,7 +121,8 @@ class Cluster:
         self.where = where
         self.history = History()
         self._clients: list[RovingClient] = []
-        self._drill, self._loads, self._began = 0, 0, 0
+        self._loads: list[RovingLoad] = []
+        self._drill = self._began = 0
         self.etcd = Etcd(where / "etcd", etcds, ETCD_FLAGS if etcds == 1 else ETCDS_FLAGS)
         self._settings = {**QUICK, **self._places(count), **(settings or {})}
         self.nodes = [Node(f"n{n + 1}", where / f"n{n + 1}", {}) for n in range(count)]
@@ -170,13 +171,18 @@ class Cluster:
 
     def load(self, *, clients: int = 4, seed: int = 1) -> RovingLoad:
         """Clients that use all nodes until its `finish`."""
-        self._loads += 1
-        ports = [node.port for node in self.nodes]
-        load = RovingLoad(f"l{self._loads}", ports, self.history, clients=clients, seed=seed)
-        load.era = ERAS * self._loads
+        ports, number = [node.port for node in self.nodes], len(self._loads) + 1
+        load = RovingLoad(f"l{number}", ports, self.history, clients=clients, seed=seed)
+        load.era = ERAS * number
+        self._loads.append(load)
         return load.start()
 
     # Drills that share the cluster.
+
+    def end_loads(self) -> None:
+        """Those of a drill that failed, too: they would go on under the next."""
+        for load in self._loads:
+            load.finish()
 
     def begin_drill(self) -> None:
         """From here on `fresh` names and `operations` are another drill's."""
