@@ -59,9 +59,10 @@ class Asked:
 
 
 class Asking:
-    """Asks one object's members under one epoch."""
+    """Asks one object's members under one epoch. `whole`: no member can have more than the manifest."""
 
-    def __init__(self, host: Host, manifest: Manifest, epoch: Epoch) -> None:
+    def __init__(self, host: Host, manifest: Manifest, epoch: Epoch, *, whole: bool = False) -> None:
+        self._whole = whole
         self._host = host
         self._manifest = manifest
         self._fence = Fence(bytes.fromhex(manifest.object_id), manifest.incarnation, epoch)
@@ -69,7 +70,7 @@ class Asking:
 
     async def ask(self) -> Asked:
         """Waits for the quorum up to `OBJECT_TAKEOVER_WAIT_MS`; where none is needed, 50 ms. Raises Fenced."""
-        asked = Asked(self._members.copies, read_quorum(self._members))
+        asked = Asked(self._members.copies, 0 if self._whole else read_quorum(self._members))
         if not asked.members:
             return asked
         wait = self._host.config.object_takeover_wait_ms / 1000 if asked.needed else SHADOW_SECS
