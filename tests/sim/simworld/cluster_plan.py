@@ -119,7 +119,7 @@ def draw(seed: int, secs: float = 60.0) -> ClusterPlan:
         faults = [_fault(rng, machines, secs) for _ in range(rng.randint(1, 8))]
     faults = _fair(sorted(faults, key=lambda fault: fault.at))
     wiped = any(fault.kind in WIPES for fault in faults)
-    patient = rng.random() < 0.5 and not (wiped and quorum < 2)
+    patient = rng.random() < 0.5 and not wiped
     shape = Shape(machines, 2, quorum, "wait" if patient else "serve")
     if not faults:
         return ClusterPlan((), CALM, CALM, secs, shape)
