@@ -56,10 +56,13 @@ class Layer:
             await fetch_base(self._host.blobs, self._host.cache, manifest.image, self._place)
         else:
             self._disk.write(self._files.base, IMAGE, sync=False)
+        await self._place_log(log)
+        return await self._paged(manifest) if in_pages else None
+
+    async def _place_log(self, log: bytes) -> None:
         self._host.failpoints.hit("lay.after-base")
         await self._host.workers.run(lambda: self._disk.write(self._files.log, log, sync=False))
         self._host.failpoints.hit("lay.after-log")
-        return await self._paged(manifest) if in_pages else None
 
     def _size(self, manifest: Manifest) -> None:
         """A base without content, marked as no copy of anything before it looks like one."""
@@ -90,9 +93,7 @@ class Layer:
             await source.base(self._place)
         else:
             self._disk.write(self._files.base, IMAGE, sync=False)
-        self._host.failpoints.hit("lay.after-base")
-        await self._host.workers.run(lambda: self._disk.write(self._files.log, log, sync=False))
-        self._host.failpoints.hit("lay.after-log")
+        await self._place_log(log)
 
     async def _log(self, manifest: Manifest) -> bytes:
         pieces: dict[Segment, bytes] = {}

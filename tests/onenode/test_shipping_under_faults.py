@@ -206,7 +206,7 @@ def test_a_slow_restore_goes_on_without_its_caller(run):
         assert segments > 10
         await home.restart(crash=True, cold=True)
         home.bucket.gets.clear()
-        home.bucket.delay_secs = 0.05
+        home.bucket.delay_secs = 0.2  # eight pieces are fetched at once
         for _ in range(5):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(home.call("Probe", "a", "ids"), 0.1)
