@@ -254,7 +254,7 @@ class Residency:
         return done
 
     async def change(self, change: Callable[[Database], object]) -> None:
-        """Change rows of the runtime's own; the caller has the object alone. Raises DomicileError: nothing changed."""
+        """Change rows of the runtime's own; the caller has the object alone. Raises DomicileError."""
         began, engine = self.log.mark, self.engine
         await self._host.workers.run(lambda: engine.tx.own(lambda: change(engine.db)))
         await self._committed(began)

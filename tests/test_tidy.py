@@ -29,7 +29,7 @@ FUNCTION_LINES_MAX = 60
 FUNCTION_LINES_AIM = 40
 
 # Over the aim today. A number may only go down, and a line leaves the table when its file or function has shrunk.
-LONG_FILES: dict[str, int] = {"node/residency.py": 304}
+LONG_FILES: dict[str, int] = {"node/residency.py": 302}
 LONG_FUNCTIONS: dict[str, int] = {}
 
 

@@ -95,6 +95,7 @@ def test_bare_names_are_taken_only_where_the_source_had_them() -> None:
         ({"DOMICILE_PLACEMENT": "redis://x"}, None, ["PLACEMENT = 'redis://x'", "etcd://"]),
         ({"DOMICILE_ON_INCIDENT": "maybe"}, None, ["ON_INCIDENT", "serve, wait"]),
         ({"DOMICILE_PROFILE": "slow"}, None, ["PROFILE", "fast"]),
+        ({"DOMICILE_PLACEMENT": "etcd://x:1"}, None, ["PLACEMENT = etcd://x:1", "BLOBS = file: (from default)"]),
         ({}, "x = ", ["domicile.toml is not TOML"]),
     ],
 )  # fmt: skip
