@@ -5,6 +5,7 @@ SHELL := /bin/bash
 .PHONY: help run test check fix bench soak clean setup
 
 VENV ?= .venv
+WORKERS ?= 3
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.domicile-dev
 RUN_STAMP := $(VENV)/.domicile-run
@@ -21,8 +22,8 @@ run: $(RUN_STAMP)  ## serve the auction on one node and place a bid (ONCE=1: sto
 	@VENV="$(VENV)" ONCE="$(ONCE)" bash .ci/demo
 
 test: $(STAMP)  ## run the fast suite (ARGS=… goes to pytest)
-	@echo "== running the fast suite: pytest, everything below tests/, servers on free loopback ports"
-	@$(PY) -m pytest $(ARGS)
+	@echo "== running the fast suite: pytest in $(WORKERS) processes, everything below tests/, servers on free loopback ports"
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: $(STAMP) $(TREE)  ## lint, format, types, import rules and house style; changes nothing
 	@failed=""; \

@@ -228,7 +228,7 @@ class Database:
         return sqlite_bytes.read_base(self._connection, offset, length)
 
     def checkpoint(self) -> bool:
-        """Fold the log into the base and empty it (TRUNCATE; nothing is synced). False, and nothing lost, when it is busy.
+        """Fold the log into the base and empty it (TRUNCATE, unsynced). False, and nothing lost, when it is busy.
 
         The mailbox is stopped and everything shipped: the next commit starts a new log. Raises StorageFailed.
         """
