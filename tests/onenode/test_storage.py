@@ -164,7 +164,7 @@ def test_a_missing_chunk_is_reported_by_name(run):
 
         assert await home.call("Box", "a", "count") == 24
 
-    run(scenario, Box)
+    run(scenario, Box, object_paged_mb=64)
 
 
 def test_a_deleted_object_never_comes_back(run):
