@@ -1,1 +1,1 @@
-"""Domicile's benchmarks: one node beside a hand-written service and beside workerd, all in one run."""
+"""Domicile's benchmarks: one node, and the cluster, each beside other products in one run."""

@@ -53,7 +53,10 @@ def _suite(suite: Suite, settings: Settings, cases: list[Case], options: argpars
     except BenchError as reason:
         print(f"cannot run: {reason}", file=sys.stderr)
         return 1
-    _keep(results, options.json)
+    also: Path | None = options.json
+    if also is not None and not options.cluster:  # both runs may want it
+        also = also.with_stem(also.stem + suite.suffix)
+    _keep(results, also)
     print("\n" + markdown(results))
     return 1 if results.failures or any(sample.errors for sample in results.samples) else 0
 
@@ -71,7 +74,7 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
         "--json",
         type=Path,
         metavar="FILE",
-        help="write every sample there too, for the cluster to FILE with -cluster in its name",
+        help="write every sample there too; of two runs, the cluster's with -cluster in its name",
     )
     return parser.parse_args(argv)
 
@@ -162,8 +165,6 @@ def _keep(results: Results, also: Path | None) -> None:
     }
     RESULTS.mkdir(exist_ok=True)
     stem = re.sub(r"\D", "", results.started) + results.suite.suffix
-    if also is not None:
-        also = also.with_stem(also.stem + results.suite.suffix)
     (RESULTS / f"{stem}.md").write_text(markdown(results))
     for path in (RESULTS / f"{stem}.json", also):
         if path is not None:
