@@ -181,8 +181,8 @@ class Cluster:
 
     def end_loads(self) -> None:
         """Those of a drill that failed, too: they would go on under the next."""
-        for load in self._loads:
-            load.finish()
+        for begun in self._loads:
+            begun.finish()
 
     def begin_drill(self) -> None:
         """From here on `fresh` names and `operations` are another drill's."""
