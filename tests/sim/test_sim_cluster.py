@@ -53,7 +53,10 @@ def test_cluster_plans_end_and_are_fair():
 
 @dataclass(frozen=True)
 class Rule:
-    """`drop` makes what stands in the rule's place; under these faults the world sees one of `broken`; `first`: seeds that saw it."""
+    """`drop` makes what stands in the rule's place; under these faults the world sees one of `broken`.
+
+    `first`: seeds that saw it.
+    """
 
     owner: Any
     name: str
@@ -72,6 +75,7 @@ def _one_ack(landed):
 
 LOSSES = ("lost", "forked", "twice")
 FALLS: tuple[Kind, ...] = ("power-home", "power-home", "blobs-out", "cut")
+ROWS: tuple[Kind, ...] = ("row-lost", "row-lost", "blobs-out")
 RULES = {
     "a fence is kept at the replica": Rule(
         replica_rules,
