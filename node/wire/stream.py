@@ -63,8 +63,6 @@ class Stream(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         if self.ended is None:
             self.ended = f"the connection was lost: {exc or 'closed'}"
         self._over(self.ended)
@@ -85,9 +83,15 @@ class Stream(asyncio.BufferedProtocol):
             self._over(why)
         elif gently:
             self._transport.close()
-            self._loop.call_later(self._limits.hello_secs, self._transport.abort)  # if it does not read
+            self._loop.call_later(self._limits.hello_secs, self._cut)  # if it does not read
         else:
-            self._transport.abort()
+            self._cut()
+
+    def _cut(self) -> None:
+        """A loop that gave up connecting has closed the transport behind our back, and never says it is lost."""
+        assert self._transport is not None
+        self._transport.abort()
+        self._loop.call_soon(self._over, self.ended or "")
 
     def _opened(self) -> None:
         """The other end has proved itself: longer frames from here on."""
@@ -125,6 +129,8 @@ class Stream(asyncio.BufferedProtocol):
         self._timer = self._loop.call_at(now + self._limits.ping_secs, self._tick, now + self._limits.ping_secs)
 
     def _tick(self, due: float) -> None:
+        if self.ended is not None:
+            return None
         now = self._loop.time()
         if now - due > self._limits.ping_secs:
             self._heard_at = now  # it was this process that stood still: what came meanwhile is yet to be read
@@ -132,8 +138,7 @@ class Stream(asyncio.BufferedProtocol):
             return self._refuse(why)
         if self._open and now - self._wrote_at >= self._limits.ping_secs and not self._paused:
             self._write(KEEPALIVE)
-        if self.ended is None:
-            self._tick_at(now)
+        self._tick_at(now)
         return None
 
     def _overdue(self, now: float) -> str | None:
@@ -154,6 +159,8 @@ class Stream(asyncio.BufferedProtocol):
     def _over(self, why: str) -> None:
         if not self._told:
             self._told = True
+            if self._timer is not None:
+                self._timer.cancel()
             self._lost(why)
 
     def _lost(self, why: str) -> None:

@@ -217,7 +217,7 @@ def test_an_outgoing_call_gives_up_with_the_gate(run):
         assert await home.call("Node", "a", "heard") == ["first"]
         assert await home.call("Node", "b", "heard") == []
 
-    run(scenario, Node, object_ack_gate_ms=300)
+    run(scenario, Node, object_ack_gate_ms=2500)
 
 
 def test_a_refusal_of_the_callee_can_be_caught(run):

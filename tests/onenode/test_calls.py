@@ -147,7 +147,7 @@ def test_a_write_is_answered_only_when_the_store_has_it(run):
         await home.until(lambda: not residency.leg.behind, "it catches up")
         assert await home.call("Counter", "a", "read") == 2
 
-    run(scenario, Counter, object_ack_gate_ms=300)
+    run(scenario, Counter, object_ack_gate_ms=2500)
 
 
 def test_lost_answers_of_the_store_cost_nothing(run):

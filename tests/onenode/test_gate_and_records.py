@@ -105,7 +105,7 @@ def test_what_waits_too_long_is_told_by_kind(run, method):
         await home.landed("Ledger", "a")
         assert await home.call("Ledger", "a", "look") == 1
 
-    run(scenario, Ledger, object_ack_gate_ms=200)
+    run(scenario, Ledger, object_ack_gate_ms=2500)
 
 
 def test_a_clean_object_answers_without_the_store(run):
@@ -270,4 +270,4 @@ def test_an_outage_of_the_store_does_not_fill_the_disk(run):
         await home.until(lambda: residency.log.mark > mark, "the handlers go on")
         assert await home.call("Writer", "beats", "still")
 
-    run(scenario, Writer, object_ack_gate_ms=100, object_db_max_mb=1)
+    run(scenario, Writer, object_ack_gate_ms=2500, object_db_max_mb=1)

@@ -89,7 +89,7 @@ def test_nothing_is_folded_that_has_not_shipped(run):
         await assert_same_after_cold_restore(home, "a")
         assert set(await home.call("Probe", "a", "ids")) == ids
 
-    run(scenario, Probe, object_wal_rotate_kb=256, object_ack_gate_ms=200)
+    run(scenario, Probe, object_wal_rotate_kb=256, object_ack_gate_ms=2500)
 
 
 def test_blips_of_the_store_leave_no_gap(run):
@@ -134,7 +134,7 @@ def test_blips_of_the_store_leave_no_gap(run):
             assert answered <= ids <= answered | unknown
         await assert_same_after_cold_restore(home, "a")
 
-    run(scenario, Probe, object_ack_gate_ms=300, object_wal_rotate_kb=64)
+    run(scenario, Probe, object_ack_gate_ms=2500, object_wal_rotate_kb=64)
 
 
 def test_a_store_that_refuses_most_requests_is_not_hammered(run):
@@ -282,7 +282,7 @@ def test_a_torn_log_is_cut_before_it_is_appended_to(run, damage):
         await home.start()
         assert await home.call("Probe", "a", "digest") == before
 
-    run(scenario, Probe, object_ack_gate_ms=100)
+    run(scenario, Probe, object_ack_gate_ms=2500)
 
 
 def tear(path, damage, size=2000):

@@ -223,7 +223,7 @@ def test_a_new_life_that_never_landed_does_not_bring_the_old_one_back(run):
 
         assert await home.call("Box", "a", "count") == 0
 
-    run(scenario, Box, object_ack_gate_ms=300)
+    run(scenario, Box, object_ack_gate_ms=2500)
 
 
 @pytest.mark.parametrize("trouble", ["a chunk is gone", "the store is away"])

@@ -35,7 +35,7 @@ while True:
 """
 
 
-def until(holds: Callable[[], Any], secs: float = 15.0) -> Any:
+def until(holds: Callable[[], Any], secs: float = 60.0) -> Any:
     """What `holds` gives as soon as it is true."""
     end = time.monotonic() + secs
     while time.monotonic() < end:
