@@ -186,6 +186,7 @@ def node(tmp_path: Path, etcd: Etcd) -> Iterator[Callable[[], subprocess.Popen[b
         "DOMICILE_DATA": str(tmp_path / "data"),
         "DOMICILE_LISTEN": f"127.0.0.1:{port}",
         "DOMICILE_PLACEMENT": f"etcd://{etcd.endpoints[0]}",
+        "DOMICILE_BLOBS": f"file://{tmp_path}/bucket",
     }
     started: list[subprocess.Popen[bytes]] = []
 
