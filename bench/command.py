@@ -53,6 +53,10 @@ def _suite(suite: Suite, settings: Settings, cases: list[Case], options: argpars
     except BenchError as reason:
         print(f"cannot run: {reason}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        results.failures.append(("everything after", "all", "interrupted"))
+        _keep(results, options.json)
+        raise
     also: Path | None = options.json
     if also is not None and not options.cluster:  # both runs may want it
         also = also.with_stem(also.stem + suite.suffix)
