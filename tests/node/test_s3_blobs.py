@@ -188,7 +188,7 @@ def holding_old(*says: Say) -> Stub:
 
 
 def test_a_conflict_is_tried_again_until_it_is_stored() -> None:
-    """409 means a race and nothing stored: sent again, with growing waits, and stored."""
+    """Field case 23: 409 means a race and nothing stored: sent again, with growing waits, and stored."""
     clock = JumpingClock()
     stub = holding_old(Say(409, "ConditionalRequestConflict"), Say(409, "ConditionalRequestConflict"))
     assert put_after(stub, OLD, clock) == tag_of(b"new")
@@ -217,7 +217,7 @@ def test_a_conflict_that_never_ends_is_unavailable() -> None:
     ],
 )
 def test_answers_that_mean_the_condition_failed(say: Say, condition: Precondition) -> None:
-    """412, 404 to If-Match and 304 are PreconditionFailed, after one request."""
+    """Field case 23: 412, 404 to If-Match and 304 are PreconditionFailed, after one request."""
     stub = holding_old(say)
     with pytest.raises(PreconditionFailed):
         put_after(stub, condition)
@@ -420,7 +420,7 @@ def test_waits_grow_to_a_ceiling() -> None:
     ],
 )
 def test_the_probe_refuses_an_unfit_store(stub: Stub, says: str) -> None:
-    """Ignored conditions and 501 stop the node at start, with what to do; nothing is left behind."""
+    """Field case 22: ignored conditions and 501 stop the node at start, with what to do; nothing is left behind."""
     with pytest.raises(UnfitStoreError, match=says) as caught:
         run(stub, lambda blobs: probe(blobs, "probe/1"))
     assert "Use a store that honours If-Match and If-None-Match" in str(caught.value)

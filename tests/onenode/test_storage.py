@@ -142,6 +142,27 @@ def test_the_log_is_bounded_and_rotations_are_few(run):
     run(scenario, Box, object_wal_rotate_kb=256)
 
 
+def test_small_writes_after_a_rotation_are_shipped(run):
+    """Field case 1: a log that starts again at its top ships each small write, and the bucket alone has them all."""
+
+    async def scenario(home):
+        await home.call("Box", "a", "fill", 0, 24, 100_000)
+        await home.call("Box", "a", "put", 0, "the next landing asks again")
+        landing = await leg(home, "a")
+        await home.until(lambda: landing.manifest.base, "the rotation landed")
+        lengths = []
+        for i in range(21):
+            await home.call("Box", "a", "put", 9000 + i, "x" * 10)
+            landed = (await leg(home, "a")).manifest
+            lengths.append(landed.position)
+        assert lengths == sorted(set(lengths))
+        before = await home.call("Box", "a", "digest")
+        await home.restart(crash=True, cold=True)
+        assert await home.call("Box", "a", "digest") == before
+
+    run(scenario, Box, object_wal_rotate_kb=256)
+
+
 def test_a_missing_chunk_is_reported_by_name(run):
     """A chunk deleted by hand is named, never served around; put back, the object serves again."""
 
