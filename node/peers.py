@@ -37,6 +37,7 @@ from domicile.node.wire.wiring import Wiring
 
 FETCH_SECS = 10.0
 DROP_SECS = 5.0
+LAST_ANSWERS_SECS = 1.0
 
 
 class Peers:
@@ -45,6 +46,7 @@ class Peers:
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
         self._links: dict[tuple[str, Lane], Link] = {}
+        self._departing: set[Link] = set()
         self._closed = False
 
     def say(self, peer: str, message: Said, copy_id: str = "") -> asyncio.Future[Answered]:
@@ -90,17 +92,30 @@ class Peers:
         return _data(outcome(await self._request(peer, "call", Ask(method, body), secs)))
 
     def forget(self, peer: str) -> None:
-        """Close what there is to a peer that has departed; what is unanswered fails with PeerGone."""
+        """Close what there is to a peer that has departed; what is unanswered fails with PeerGone.
+
+        Word of the departure may overtake its last answers: they have a moment more to arrive, acks have not.
+        """
         for key in [key for key in self._links if key[0] == peer]:
-            self._links.pop(key).end("the peer has departed")
+            link = self._links.pop(key)
+            if key[1] == "append":
+                link.end("the peer has departed")
+            else:
+                self._departing.add(link)
+                self._wiring.loop.call_later(LAST_ANSWERS_SECS, self._end_departed, link)
+
+    def _end_departed(self, link: Link) -> None:
+        self._departing.discard(link)
+        link.end("the peer has departed")
 
     async def close(self) -> None:
         """Close all, and dial no more."""
         self._closed = True
-        links, self._links = self._links, {}
-        for link in links.values():
+        links = [*self._links.values(), *self._departing]
+        self._links, self._departing = {}, set()
+        for link in links:
             link.end("this node stops")
-        await asyncio.gather(*(link.dialing for link in links.values() if link.dialing), return_exceptions=True)
+        await asyncio.gather(*(link.dialing for link in links if link.dialing), return_exceptions=True)
 
     async def _request(self, peer: str, lane: Lane, request: Request, secs: float) -> Reply:
         self._check(request)

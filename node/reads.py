@@ -21,6 +21,7 @@ from domicile.node.kv import KvApi
 from domicile.node.replica import Replicas
 from domicile.node.rounds import method_turn
 from domicile.node.snapshot import Snapshot, Snapshots
+from domicile.node.snapshot_cache import Place, SnapshotCache
 from domicile.node.sql import CallInterrupted, SqlApi
 from domicile.node.transaction import Done, Limits, Transactions, Work
 from domicile.node.values import Answer, Call
@@ -40,6 +41,7 @@ class ReplicaReads:
         self._host = host
         self._replicas = replicas
         self._snapshots = Snapshots(host.disk, host.sql_mark)
+        self._kept = SnapshotCache(host.loop)
         self._questions: dict[str, asyncio.Future[Watermark | None]] = {}
 
     async def read(self, call: Call, spec: ClassSpec, method: MethodSpec, owner: NodeRow) -> Answer | None:
@@ -53,7 +55,8 @@ class ReplicaReads:
         if view is None:
             return None
         try:
-            done = await self._run(call, spec, method, view, mark.length)
+            place = Place(call.key.id, mark.generation, mark.length)
+            done = await self._run(call, spec, method, view, place)
         except (NodeError, OSError) as error:
             self._host.log.warning("read.failed", object=str(call.key), error=str(error))
             return None
@@ -104,16 +107,19 @@ class ReplicaReads:
                 return None
             await clock.sleep(POLL_SECS)
 
-    async def _run(self, call: Call, spec: ClassSpec, method: MethodSpec, view: CopyView, length: int) -> Done:
+    async def _run(self, call: Call, spec: ClassSpec, method: MethodSpec, view: CopyView, place: Place) -> Done:
         """In a thread, on a fresh instance, within the method's time."""
-        running = _Reading(self._host, call, spec, method)
-        job = Job(partial(running.run, self._snapshots, view, length))
+        running = _Reading(self._host, call, spec, method, self._kept.take(place))
+        job = Job(partial(running.run, self._snapshots, view, place.length))
         stop = self._host.loop.call_later(self._host.config.object_call_secs, self._stop, running, job)
         try:
             self._host.workers.start(job, quick=True)
-            return await self._host.workers.finish(job)
+            done = await self._host.workers.finish(job)
         finally:
             stop.cancel()
+        if running.snapshot is not None:
+            self._kept.keep(place, running.snapshot)
+        return done
 
     def _stop(self, running: _Reading, job: Job[Done]) -> None:
         if not job.finished:
@@ -124,7 +130,8 @@ class ReplicaReads:
 class _Reading:
     """One read on its way."""
 
-    def __init__(self, host: Host, call: Call, spec: ClassSpec, method: MethodSpec) -> None:
+    def __init__(self, host: Host, call: Call, spec: ClassSpec, method: MethodSpec, snapshot: Snapshot | None) -> None:
+        self.snapshot = snapshot
         self._host = host
         self._call = call
         self._spec = spec
@@ -132,23 +139,34 @@ class _Reading:
         self._tx: Transactions | None = None
 
     def run(self, snapshots: Snapshots, view: CopyView, length: int) -> Done:
-        snapshot: Snapshot = snapshots.open(view.base, view.log(length), length)
+        """The read; `snapshot` is there afterwards if it is as good as new."""
+        snapshot = self.snapshot or snapshots.open(view.base, view.log(length), length)
+        self.snapshot = None
         view.on_interrupt = snapshot.interrupt
         try:
-            sql = SqlApi(snapshot)
-            host, key = self._host, self._call.key
-            self._tx = Transactions(snapshot, sql, host.clock, Limits())
-            log = host.log.bind(project=key.scope, cls=key.cls, object=key.name)
-            context = ObjectContext(host, key, snapshot, sql, KvApi(sql), self._tx, log)
-            context.begin(self._call, host.clock.wall_ms(), None)
-            instance = bind(self._spec.type, context)
-            turn = partial(method_turn, self._method, self._call.body, instance)
-            (done,) = self._tx.run_group([Work(run=turn, method=self._method.name, read_only=True)])
-            return done
-        except DomicileError as error:
-            return Done(error=error)
-        finally:
+            done = self._read(snapshot)
+        except BaseException as error:
             snapshot.close()
+            if isinstance(error, DomicileError):
+                return Done(error=error)
+            raise
+        if done.error is not None:
+            snapshot.close()
+        else:
+            self.snapshot = snapshot
+        return done
+
+    def _read(self, snapshot: Snapshot) -> Done:
+        sql = SqlApi(snapshot)
+        host, key = self._host, self._call.key
+        self._tx = Transactions(snapshot, sql, host.clock, Limits())
+        log = host.log.bind(project=key.scope, cls=key.cls, object=key.name)
+        context = ObjectContext(host, key, snapshot, sql, KvApi(sql), self._tx, log)
+        context.begin(self._call, host.clock.wall_ms(), None)
+        instance = bind(self._spec.type, context)
+        turn = partial(method_turn, self._method, self._call.body, instance)
+        (done,) = self._tx.run_group([Work(run=turn, method=self._method.name, read_only=True)])
+        return done
 
     def stop(self, job: Job[Done]) -> None:
         if self._tx is not None:

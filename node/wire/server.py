@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from domicile.errors import Overloaded
+from domicile.errors import NotServing, Overloaded
 from domicile.node.problems import Problems
 from domicile.node.wire.accepted import Accepted
 from domicile.node.wire.hello import Listening, Speaker
@@ -23,6 +23,7 @@ from domicile.node.wire.wiring import Wiring
 
 REFUSALS_SECS = 1.0
 STOP_SECS = 2.0
+LAST_REQUESTS_SECS = 0.25
 
 
 class Handler(Service, Protocol):
@@ -55,10 +56,16 @@ class PeerServer:
         return self._listener.address
 
     async def stop(self) -> None:
-        """Accept no more, cut requests that still run, let replies that are ready leave, close."""
+        """Accept no more, cut requests that still run, let replies that are ready leave, close.
+
+        Before that, for a moment: what runs may end, and what comes is refused in words. A request that meets a closed
+        connection instead may have run, for all its asker knows.
+        """
         if self._listener is not None:
             self._listener.close()
         self._stopping = True
+        if self._connections:
+            await self._wiring.clock.sleep(LAST_REQUESTS_SECS)
         running = [*self._running]
         for task in running:
             task.cancel()
@@ -134,6 +141,9 @@ class PeerServer:
             connection.answer(number, future.result())
 
     def _start(self, connection: Accepted, number: int, request: Request) -> None:
+        if self._stopping:
+            connection.answer(number, failed(NotServing("the node stops"), self._problems))
+            return
         now = self._wiring.clock.monotonic()
         task = self._wiring.loop.create_task(perform(self._handler, request, now))
         self._running.add(task)
