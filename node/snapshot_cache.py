@@ -25,32 +25,39 @@ class Place(NamedTuple):
 
 
 class SnapshotCache:
-    """Lives on the loop. A snapshot that nobody took for a second is closed."""
+    """Lives on the loop. Several of one place, for reads side by side; what nobody took for a second is closed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._kept: dict[Place, Snapshot] = {}
+        self._kept: dict[Place, list[Snapshot]] = {}
+        self._count = 0
         self._old: set[Place] = set()
         self._sweep: asyncio.TimerHandle | None = None
 
     def take(self, place: Place) -> Snapshot | None:
         """One that shows `place`, for the caller alone until it is kept again."""
-        return self._kept.pop(place, None)
+        self._old.discard(place)
+        kept = self._kept.get(place)
+        if not kept:
+            return None
+        self._count -= 1
+        return kept.pop()
 
     def keep(self, place: Place, snapshot: Snapshot) -> None:
-        """For the next reader; the one kept longest makes room."""
-        if place in self._kept:
+        """For the next reader, if there is room."""
+        if self._count >= KEPT_MAX:
             snapshot.close()
             return
-        if len(self._kept) >= KEPT_MAX:
-            self._kept.pop(next(iter(self._kept))).close()
-        self._kept[place] = snapshot
+        self._kept.setdefault(place, []).append(snapshot)
+        self._count += 1
         self._old.discard(place)
         if self._sweep is None:
             self._sweep = self._loop.call_later(KEPT_SECS, self._close_old)
 
     def _close_old(self) -> None:
-        for place in self._old & self._kept.keys():
-            self._kept.pop(place).close()
+        for place in self._old:
+            for snapshot in self._kept.pop(place, ()):
+                self._count -= 1
+                snapshot.close()
         self._old = set(self._kept)
         self._sweep = self._loop.call_later(KEPT_SECS, self._close_old) if self._kept else None
