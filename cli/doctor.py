@@ -21,11 +21,11 @@ from domicile.cli import settings
 from domicile.cli.failures import CliError, Exit
 from domicile.cli.output import Output
 from domicile.node.blobs.base import UnfitStoreError
+from domicile.node.blobs.opening import open_blobs
 from domicile.node.blobs.probe import probe
 from domicile.node.clock import SystemClock
 from domicile.node.config import Config
 from domicile.node.errors import BlobError
-from domicile.node.main import open_blobs
 
 SQLITE_MIN = (3, 51, 3)
 DISK_FREE_MIN = 1 << 30

@@ -22,7 +22,7 @@ import uvloop
 from domicile.errors import BadApp
 from domicile.node.app import App
 from domicile.node.blobs.base import Blobs, UnfitStoreError
-from domicile.node.blobs.file import FileBlobs
+from domicile.node.blobs.opening import open_blobs
 from domicile.node.blobs.probe import probe
 from domicile.node.clock import SystemClock
 from domicile.node.config import Config, ConfigError, load
@@ -251,25 +251,6 @@ def _replace(log: Any, why: str) -> None:
         log.error("node.replace", why=why)
     finally:
         os._exit(EXIT_REPLACE)
-
-
-async def open_blobs(config: Config, clock: SystemClock, rng: random.Random) -> Blobs:
-    """The blob store the settings name. `domicile doctor` opens it the same way. Sends nothing yet."""
-    kind, _, where = config.blobs.partition(":")
-    if kind == "file":
-        return FileBlobs(where or os.path.join(config.data, "blobs"), clock)
-    from domicile.node.blobs.retries import Retries
-    from domicile.node.blobs.s3 import S3Blobs, S3Config
-
-    bucket, _, prefix = where.removeprefix("//").partition("/")
-    s3 = S3Config(
-        bucket=bucket,
-        prefix=f"{prefix.rstrip('/')}/" if prefix else "",
-        endpoint=config.blobs_endpoint or None,
-        access_key=config.blobs_access_key_id or None,
-        secret_key=config.blobs_secret_access_key or None,
-    )
-    return await S3Blobs.open(s3, Retries(clock, rng.random))
 
 
 if __name__ == "__main__":

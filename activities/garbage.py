@@ -1,0 +1,79 @@
+"""Which of an object's stored bytes are garbage (PROTOCOLS section 10, "CollectGarbage"). Pure.
+
+Read the manifest, *then* list: of what the manifest does not name, a key may go only if no manifest that follows can
+name it. A key that has left the manifest never comes back, and keys carry the generation that put them, so that can be
+told from the key alone. What is not a chunk or a segment (the manifest itself, lost branches, history) is not judged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from domicile.node.chunks import chunk_key, segment_key
+from domicile.node.manifest import Manifest
+from domicile.placement.records import Epoch, Generation, Incarnation
+
+_EPOCH = r"(\d+)\.(\d+)"
+_PIECE = re.compile(rf"[0-9a-f]{{64}}/{_EPOCH}/{_EPOCH}\.(\d+)/(?:{_EPOCH}-(\d+)-(\d+)-)?[0-9a-f]{{64}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A chunk or a segment, by its key: whose life and generation put it. `writer` and `end` are a segment's."""
+
+    incarnation: Incarnation
+    generation: Generation
+    writer: Epoch | None = None
+    end: int = 0
+
+
+def piece_of(key: str) -> Piece | None:
+    """What the key says; None for one that is neither a chunk's nor a segment's."""
+    match = _PIECE.fullmatch(key)
+    if match is None:
+        return None
+    numbers = [int(number) for number in match.groups() if number is not None]
+    incarnation, generation = Epoch(*numbers[:2]), Generation(Epoch(*numbers[2:4]), numbers[4])
+    if len(numbers) == 5:
+        return Piece(incarnation, generation)
+    return Piece(incarnation, generation, Epoch(*numbers[5:7]), numbers[8])
+
+
+def judge(manifest: Manifest | None) -> Callable[[str], bool]:
+    """Whether a listed key is garbage, by a manifest read *before* the listing; None: there was none.
+
+    Without a manifest nothing is: a birth's first pieces come before it.
+    """
+    if manifest is None:
+        return lambda _: False
+    named = _named(manifest)
+
+    def is_garbage(key: str) -> bool:
+        piece = piece_of(key)
+        return piece is not None and key not in named and _is_past(piece, manifest)
+
+    return is_garbage
+
+
+def _named(manifest: Manifest) -> frozenset[str]:
+    object_id, incarnation = manifest.object_id, manifest.incarnation
+    chunks = {chunk_key(object_id, incarnation, ref) for ref in manifest.base}
+    return frozenset(chunks | {segment_key(object_id, incarnation, segment) for segment in manifest.segments})
+
+
+def _is_past(piece: Piece, manifest: Manifest) -> bool:
+    """Whether no manifest that can follow names it, this one not naming it.
+
+    A tombstone is of the life that follows the one it ended: all of the ended life goes, and what the next has put
+    before its first manifest stays.
+    """
+    if piece.incarnation != manifest.incarnation:
+        return piece.incarnation < manifest.incarnation
+    if manifest.deleted:
+        return False
+    if piece.writer is None:
+        return piece.generation <= manifest.generation
+    covered = piece.generation == manifest.generation and piece.end <= manifest.length
+    return piece.generation < manifest.generation or covered or piece.writer < manifest.epoch

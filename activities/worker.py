@@ -1,0 +1,43 @@
+"""The worker: every workflow and every activity there is, on the queues of this process (PROTOCOLS section 10).
+
+A new workflow, or a class of activities, gets its line in `WORKFLOWS` or `_steps` and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from domicile.activities.world import World
+from domicile.workflows.queues import CONTROL_QUEUE, region_queue
+
+WORKFLOWS: tuple[type[Any], ...] = ()
+
+
+def activities_of(world: World) -> list[Callable[..., Any]]:
+    """Every activity, bound to this world."""
+    return [step for steps in _steps(world) for step in steps]
+
+
+def _steps(world: World) -> Iterable[Sequence[Callable[..., Any]]]:
+    """One line for each class: its `steps()`."""
+    return ()
+
+
+def workers(client: Client, world: World, regions: Iterable[str], *, control: bool = True) -> list[Worker]:
+    """One for the control queue, where `control` says so, and one for each region. Not started yet."""
+    queues = [*([CONTROL_QUEUE] if control else []), *map(region_queue, regions)]
+    steps = activities_of(world)
+    return [Worker(client, task_queue=queue, workflows=WORKFLOWS, activities=steps) for queue in queues]
+
+
+async def started(all_workers: Sequence[Worker]) -> AsyncExitStack:
+    """All of them running; closing what this gives ends them, each after what it is at."""
+    stack = AsyncExitStack()
+    for worker in all_workers:
+        await stack.enter_async_context(worker)
+    return stack
