@@ -44,6 +44,14 @@ class ControlKeys:
     def standin(self, region: str) -> str:
         return self.standins + region
 
+    def region_of(self, key: str) -> str:
+        """Raises ValueError for a key of another table."""
+        return _rest(key, self.regions)
+
+    def standin_of(self, key: str) -> str:
+        """The unregistered region. Raises ValueError for a key of another table."""
+        return _rest(key, self.standins)
+
     def token(self, digest: str) -> str:
         return self.tokens + digest
 

@@ -275,6 +275,29 @@ class ClassRow(msgspec.Struct, frozen=True):
     term: int
 
 
+class RegionRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`regions/<name>` in the control keyspace: a placement store, a bucket and nodes under one name.
+
+    `ingress` is where other regions' calls come in, "host:port" of the wire between nodes (several with commas; empty:
+    no other region can call here). `http` is the base URL of its surface. `placement` and `blobs` are as in the
+    settings; credentials are each process's own. `since_ms` is wall time in milliseconds since 1970.
+    """
+
+    name: str
+    ingress: str = ""
+    http: str = ""
+    placement: str = ""
+    blobs: str = ""
+    blobs_endpoint: str = ""
+    since_ms: int = 0
+
+
+class StandinRow(msgspec.Struct, frozen=True):
+    """`standins/<region>`: the region that takes what belongs to one that was not registered when it was needed."""
+
+    region: str
+
+
 def encode(row: msgspec.Struct) -> bytes:
     """JSON, so that rows can be read with the store's own tools."""
     return msgspec.json.encode(row)
