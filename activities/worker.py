@@ -12,10 +12,14 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from domicile.activities.collecting import CollectingActivities
+from domicile.activities.sweeping import SweepingActivities
 from domicile.activities.world import World
+from domicile.workflows.collect_garbage import CollectGarbage
 from domicile.workflows.queues import CONTROL_QUEUE, region_queue
+from domicile.workflows.sweep_alarms import SweepAlarms
 
-WORKFLOWS: tuple[type[Any], ...] = ()
+WORKFLOWS: tuple[type[Any], ...] = (CollectGarbage, SweepAlarms)
 
 
 def activities_of(world: World) -> list[Callable[..., Any]]:
@@ -25,7 +29,7 @@ def activities_of(world: World) -> list[Callable[..., Any]]:
 
 def _steps(world: World) -> Iterable[Sequence[Callable[..., Any]]]:
     """One line for each class: its `steps()`."""
-    return ()
+    return (CollectingActivities(world).steps(), SweepingActivities(world).steps())
 
 
 def workers(client: Client, world: World, regions: Iterable[str], *, control: bool = True) -> list[Worker]:

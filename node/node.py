@@ -13,6 +13,7 @@ from domicile.node.alarm_index import AlarmIndex
 from domicile.node.call import CallPath
 from domicile.node.chunk_cache import ChunkCache
 from domicile.node.deletion import Deletion
+from domicile.node.draining import Draining
 from domicile.node.errors import Fenced
 from domicile.node.front import NodeFront
 from domicile.node.gauges import bind_gauges
@@ -71,7 +72,13 @@ class Node(NodeFront):
         self._router = Router(
             self._host, seams.registry, self._residents, path, self._suspects, reads, lambda: self.admission
         )
-        requests = {"delete": self.delete_here, "describe": self.describe_here}
+        self._draining = Draining(self._residents, self._set_state)
+        requests = {
+            "delete": self.delete_here,
+            "describe": self.describe_here,
+            "wake-alarm": self._sweep.asked,
+            "drain-node": self._draining.asked,
+        }
         self.handler = PeerHandler(self._host, self._residents, self._router, requests, lambda: self.admission)
         bind_gauges(seams.telemetry, seams.clock, self._residents, self._nodes)
         self._nodes.departed = self._departed
@@ -82,6 +89,7 @@ class Node(NodeFront):
         self._registrations = 0
         self._heartbeat: Heartbeat | None = None
         self._state = "serving"
+        self._stopping = False
         self.node_id = ""
         self.admission = Admission(self._timing, seams.clock.monotonic)
 
@@ -103,8 +111,15 @@ class Node(NodeFront):
 
     def leaving(self) -> None:
         """From here on nothing wakes, and the node says that it is not ready."""
-        self._state = "leaving"
-        self._residents.leaving = True
+        self._stopping = True
+        self._set_state("leaving")
+
+    def _set_state(self, state: str) -> None:
+        """`serving`, or `leaving`: nothing wakes here, callers are sent on, and others are told with the next beat."""
+        if self._stopping and state != "leaving":
+            return
+        self._state = state
+        self._residents.leaving = state == "leaving"
         if self._heartbeat is not None:
             self._heartbeat.hurry()
 
@@ -146,7 +161,7 @@ class Node(NodeFront):
         self._residents.abandon(Fenced("this node lost its row in the placement store"))
         if self._heartbeat is not None:
             await self._heartbeat.stop()
-        while self._state == "serving" and self._registration is None:
+        while not self._stopping and self._registration is None:
             try:
                 await self._register()
             except Exception as error:  # noqa: BLE001 - whatever the store says, the node tries again

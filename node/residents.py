@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from typing import Any
 
 from domicile.errors import NoSuchObject, NotHome
 from domicile.node.activation import Activation
@@ -212,6 +213,20 @@ class Residents:
             await asyncio.wait([*tasks, *ending], timeout=budget)
             for task in tasks:
                 task.cancel()
+
+    async def drain(self, count: int, secs: float) -> int:
+        """Release up to `count` more and wait for what is being released, at most `secs`; gives how many are left.
+
+        Nothing is given up: one whose writes cannot land goes on trying, and counts as left.
+        """
+        serving = [residency for residency in self._awake.values() if residency.serving]
+        serving.sort(key=lambda residency: not residency.quiet)
+        self._sleep_soon(serving[:count])
+        ending: list[asyncio.Future[Any]] = [r.over for r in self._awake.values() if not r.serving]
+        ending += self._waking.values()
+        if ending:
+            await asyncio.wait(ending, timeout=secs)
+        return len(self._awake) + len(self._waking)
 
     def abandon(self, error: NodeError) -> None:
         """The node lost its row: every residency ends, unflushed; those that wake under it as soon as they do."""

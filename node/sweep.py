@@ -2,6 +2,9 @@
 
 Waking is claiming, and the object's own storage decides. A wake never creates an object: the row of one that does not
 exist, or lives another life, goes.
+
+Where `TEMPORAL` is configured the region's schedule sweeps and asks nodes to wake (`asked`); a node's own sweep then
+takes what the schedule left for as long as one sweep, the first by rendezvous rank, the next ones a sweep later each.
 """
 
 from __future__ import annotations
@@ -9,11 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from domicile.errors import DomicileError, NoSuchObject, NotHome
+import msgspec
+
+from domicile.errors import DomicileError, Moving, NoSuchObject, NotHome
 from domicile.node.host import Host
 from domicile.node.residents import Residents
+from domicile.node.sweep_messages import WakeRequest, Woken
 from domicile.placement.alarms import Due
 from domicile.placement.records import ObjectKey
+from domicile.placement.rendezvous import Candidate, rank
 from domicile.placement.store import ScanExpired, StoreUnavailable
 
 WAKES_AT_ONCE = 32
@@ -29,6 +36,7 @@ class Sweep:
         self._residents = residents
         self._at_once = asyncio.Semaphore(WAKES_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._scheduled = bool(host.config.temporal)
 
     def wake(self, keys: list[ObjectKey]) -> None:
         """Sleepers whose time has come. Whoever cannot be woken now is left to a sweep."""
@@ -47,6 +55,27 @@ class Sweep:
                 self._host.log.warning("sweep.failed", error=str(error))
             await self._host.clock.sleep(self._host.config.object_sweep_secs)
 
+    async def asked(self, body: bytes) -> bytes:
+        """`wake-alarm`: a WakeRequest; answers a Woken for each row, in order. Raises MsgspecError."""
+        request = msgspec.msgpack.decode(body, type=WakeRequest)
+        dues = [Due(ObjectKey(row.scope, row.cls, row.name).id, row, version) for row, version in request.rows]
+        woken = await asyncio.gather(*(self._look_at(due, may_forward=request.may_forward) for due in dues))
+        return msgspec.msgpack.encode(woken)
+
+    async def pass_over(self) -> int:
+        """Wake everything that is due and this node's to wake; gives how many rows were looked at."""
+        token: str | None = None
+        rows = 0
+        while True:
+            now_ms = self._host.clock.wall_ms()
+            page = await self._host.mirror.due(now_ms, self._host.config.object_sweep_rows, token)
+            rows += len(page.rows)
+            self._host.telemetry.alarms_due.value = len(page.rows)
+            await asyncio.gather(*(self._look_at(due) for due in page.rows if self._is_mine(due, now_ms)))
+            token = page.token
+            if token is None:
+                return rows
+
     async def _offer(self) -> None:
         """At boot, rows the mirror may have lost, from this node's own index."""
         for row in self._host.alarm_index.rows():
@@ -55,18 +84,18 @@ class Sweep:
             except StoreUnavailable as error:
                 self._host.log.warning("alarm.offer", object=f"{row.scope}/{row.cls}/{row.name}", error=str(error))
 
-    async def pass_over(self) -> int:
-        """Wake everything that is due; gives how many rows were looked at."""
-        token: str | None = None
-        rows = 0
-        while True:
-            page = await self._host.mirror.due(self._host.clock.wall_ms(), self._host.config.object_sweep_rows, token)
-            rows += len(page.rows)
-            self._host.telemetry.alarms_due.value = len(page.rows)
-            await asyncio.gather(*(self._look_at(due) for due in page.rows))
-            token = page.token
-            if token is None:
-                return rows
+    def _is_mine(self, due: Due, now_ms: int) -> bool:
+        """Where a schedule sweeps: what it has left for a sweep, and one more for each node that comes first."""
+        if not self._scheduled:
+            return True
+        late = (now_ms - due.row.due_ms) / 1000 / self._host.config.object_sweep_secs
+        if late < 1:
+            return False
+        nodes = self._host.nodes
+        rows = [row for row in nodes.all() if nodes.may_home(row, due.row.cls)]
+        before = rank(due.object_id, [Candidate(row.node_id, row.weight) for row in rows])
+        place = next((at for at, candidate in enumerate(before) if candidate.id == nodes.me), len(before))
+        return late >= 1 + place
 
     async def _wake_sleeper(self, key: ObjectKey) -> None:
         async with self._at_once:
@@ -75,23 +104,33 @@ class Sweep:
             except DomicileError as error:
                 self._host.log.warning("alarm.wake", object=str(key), error=error.detail)
 
-    async def _look_at(self, due: Due) -> None:
+    async def _look_at(self, due: Due, *, may_forward: bool = False) -> Woken:
         row = due.row
         async with self._at_once:
             try:
-                residency = await self._residents.enter(ObjectKey(row.scope, row.cls, row.name), create=False)
+                key = ObjectKey(row.scope, row.cls, row.name)
+                residency = await self._residents.enter(key, create=False, may_forward=may_forward)
                 ghost = residency.incarnation != row.incarnation
                 if not ghost:
                     residency.due.woken_by(row)
             except NoSuchObject:
                 ghost = True
             except NotHome as error:
+                node = str(error.extra.get("node", ""))
                 overdue = self._host.clock.wall_ms() - row.due_ms > self._host.config.object_sweep_secs * 1000
-                if overdue and "node" in error.extra:
-                    self._suspect(str(error.extra["node"]))  # its home has had its time
-                return
+                if overdue and node:
+                    self._suspect(node)  # its home has had its time
+                return Woken("elsewhere", node, error.detail)
             except DomicileError as error:
                 self._host.log.warning("alarm.wake", object=f"{row.scope}/{row.cls}/{row.name}", error=error.detail)
-                return
+                return Woken("moving" if isinstance(error, Moving) else "refused", detail=error.detail)
             if ghost:
-                await self._host.mirror.remove_ghost(due)
+                return await self._bury(due)
+            return Woken("awake")
+
+    async def _bury(self, due: Due) -> Woken:
+        try:
+            await self._host.mirror.remove_ghost(due)
+        except StoreUnavailable as error:
+            return Woken("refused", detail=str(error))
+        return Woken("ghost")
