@@ -1,0 +1,42 @@
+"""What a copy between two regions is told and tells (PROTOCOLS section 10): values of workflows and activities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class CopyOrder:
+    """One pass over a project's objects, from one region's stores into another's.
+
+    `term` was drawn from the project's counter for this copy: above every term of the objects in either region, below
+    that of the gate that opens after it. `mb_per_sec` limits what is copied; 0 does not.
+    """
+
+    project: str
+    source: str
+    target: str
+    term: int
+    mb_per_sec: float = 0.0
+
+
+@dataclass
+class CopyProgress:
+    """How far a pass is, and what it found; where to go on is all in here (`phase`, `token`).
+
+    `objects`: looked at. `differing`: those whose rows or bytes in the target were others; they are equal now.
+    `unclean`: objects not released clean, whose copy is as of their last landed manifest. `bytes`: moved between the
+    buckets. `failing`: up to ten objects that could not be copied, and why.
+    """
+
+    phase: str = "objects"
+    token: str | None = None
+    objects: int = 0
+    differing: int = 0
+    unclean: int = 0
+    bytes: int = 0
+    failing: list[str] = field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        return self.phase == "done"
