@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client
 from temporalio.worker import Worker
 
 from domicile.activities.collecting import CollectingActivities
+from domicile.activities.draining import DrainingActivities
 from domicile.activities.sweeping import SweepingActivities
 from domicile.activities.world import World
 from domicile.workflows.collect_garbage import CollectGarbage
+from domicile.workflows.drain_node import DrainNode
 from domicile.workflows.queues import CONTROL_QUEUE, region_queue
 from domicile.workflows.sweep_alarms import SweepAlarms
 
-WORKFLOWS: tuple[type[Any], ...] = (CollectGarbage, SweepAlarms)
+HEARTBEAT_EVERY = timedelta(seconds=1)
+WORKFLOWS: tuple[type[Any], ...] = (CollectGarbage, DrainNode, SweepAlarms)
 
 
 def activities_of(world: World) -> list[Callable[..., Any]]:
@@ -29,14 +33,29 @@ def activities_of(world: World) -> list[Callable[..., Any]]:
 
 def _steps(world: World) -> Iterable[Sequence[Callable[..., Any]]]:
     """One line for each class: its `steps()`."""
-    return (CollectingActivities(world).steps(), SweepingActivities(world).steps())
+    return (
+        CollectingActivities(world).steps(),
+        DrainingActivities(world).steps(),
+        SweepingActivities(world).steps(),
+    )
 
 
 def workers(client: Client, world: World, regions: Iterable[str], *, control: bool = True) -> list[Worker]:
     """One for the control queue, where `control` says so, and one for each region. Not started yet."""
     queues = [*([CONTROL_QUEUE] if control else []), *map(region_queue, regions)]
     steps = activities_of(world)
-    return [Worker(client, task_queue=queue, workflows=WORKFLOWS, activities=steps) for queue in queues]
+    return [
+        Worker(
+            client,
+            task_queue=queue,
+            workflows=WORKFLOWS,
+            activities=steps,
+            # A cancelled activity hears of it with its next heartbeat that is sent.
+            max_heartbeat_throttle_interval=HEARTBEAT_EVERY,
+            default_heartbeat_throttle_interval=HEARTBEAT_EVERY,
+        )
+        for queue in queues
+    ]
 
 
 async def started(all_workers: Sequence[Worker]) -> AsyncExitStack:

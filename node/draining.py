@@ -9,23 +9,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from domicile.node.control_messages import DrainAnswer, DrainRequest
 from domicile.node.residents import Residents
 
 BATCH_MAX = 64
 WAIT_SECS = 5.0
-
-
-class DrainRequest(msgspec.Struct, array_like=True):
-    """`drain-node` between nodes. `undo`: serve again."""
-
-    undo: bool = False
-
-
-class DrainAnswer(msgspec.Struct, array_like=True):
-    """`left`: objects still awake here, or waking."""
-
-    left: int
-    state: str
 
 
 class Draining:
@@ -34,13 +22,17 @@ class Draining:
     def __init__(self, residents: Residents, set_state: Callable[[str], None]) -> None:
         self._residents = residents
         self._set_state = set_state
+        self._released = 0
 
     async def asked(self, body: bytes) -> bytes:
-        """One batch; asked again until nothing is left. Safe to repeat, and to ask twice at a time."""
+        """`drain-node`: one batch; asked again until nothing is left. Safe to repeat. Raises MsgspecError."""
         request = msgspec.msgpack.decode(body, type=DrainRequest)
         if request.undo:
+            self._released = 0
             self._set_state("serving")
-            return msgspec.msgpack.encode(DrainAnswer(len(self._residents), "serving"))
+            return msgspec.msgpack.encode(DrainAnswer(len(self._residents), 0))
         self._set_state("leaving")
+        before = len(self._residents)
         left = await self._residents.drain(BATCH_MAX, WAIT_SECS)
-        return msgspec.msgpack.encode(DrainAnswer(left, "leaving"))
+        self._released += max(0, before - len(self._residents))
+        return msgspec.msgpack.encode(DrainAnswer(left, self._released))

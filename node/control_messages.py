@@ -1,4 +1,4 @@
-"""`wake-alarm`, as it is asked of a node: rows of the mirror, and what became of each (PROTOCOLS section 9)."""
+"""What the control plane asks of a node by name, in msgpack: `wake-alarm` (PROTOCOLS section 9), `drain-node` (10)."""
 
 from __future__ import annotations
 
@@ -27,3 +27,16 @@ class Woken(msgspec.Struct, array_like=True):
     wake: Wake
     node: str = ""
     detail: str = ""
+
+
+class DrainRequest(msgspec.Struct, array_like=True):
+    """`drain-node`: release a batch and say what is left. `undo`: serve again."""
+
+    undo: bool = False
+
+
+class DrainAnswer(msgspec.Struct, array_like=True):
+    """`left`: objects still awake here, or waking. `released`: how many went since the drain began."""
+
+    left: int
+    released: int
