@@ -20,6 +20,7 @@ from domicile.node.wal import CHUNK_BYTES
 from domicile.placement.records import Epoch, Generation, Incarnation
 
 FETCHES_PARALLEL = 8
+MANIFESTS = "manifests/"  # all in one place: a birth makes no folder, and every object of a store can be listed
 
 
 class ChunkRef(msgspec.Struct, frozen=True, array_like=True):
@@ -54,7 +55,7 @@ class Base:
 
 
 def object_prefix(object_id: str) -> str:
-    """All keys of one object."""
+    """All chunks and segments of one object."""
     return f"{object_id}/"
 
 
@@ -65,7 +66,7 @@ def incarnation_prefix(object_id: str, incarnation: Incarnation) -> str:
 
 def manifest_key(object_id: str) -> str:
     """The one register of an object, over all its lives."""
-    return f"{object_id}/manifest"
+    return MANIFESTS + object_id
 
 
 def chunk_key(object_id: str, incarnation: Incarnation, ref: ChunkRef) -> str:

@@ -33,7 +33,7 @@ def test_golden_keys() -> None:
     """Keys are stored: these never change."""
     ref = ChunkRef(b"\xcd" * 32, OLD)
     segment = Segment(Epoch(2, 9), OLD, 4152, 8272, b"\xef" * 32)
-    assert chunks.manifest_key(ID) == ID + "/manifest"
+    assert chunks.manifest_key(ID) == "manifests/" + ID
     assert chunks.chunk_key(ID, LIFE, ref) == f"{ID}/1.4/1.5.2/{'cd' * 32}"
     assert chunks.segment_key(ID, LIFE, segment) == f"{ID}/1.4/1.5.2/2.9-4152-8272-{'ef' * 32}"
     assert chunks.chunk_key(ID, LIFE, ref).startswith(chunks.incarnation_prefix(ID, LIFE))

@@ -8,6 +8,7 @@ import pytest
 
 import domicile
 from domicile import Object
+from domicile.node.chunks import MANIFESTS
 
 SCHEMA = """
 CREATE TABLE plain (id INTEGER PRIMARY KEY, a TEXT NOT NULL, b INTEGER, c REAL);
@@ -108,7 +109,7 @@ def test_a_rotten_chunk_is_named_and_not_used(run):
         assert leg.manifest.base
         await home.crash()
         home.wipe()
-        chunk = next(key for key in reversed(home.bucket.puts) if "-" not in key and not key.endswith("manifest"))
+        chunk = next(key for key in reversed(home.bucket.puts) if "-" not in key and not key.startswith(MANIFESTS))
         data = bytearray((await home.bucket.quiet.get(chunk)).data)
         data[len(data) // 2] ^= 1
         await home.bucket.quiet.delete(chunk)

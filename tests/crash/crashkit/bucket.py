@@ -12,10 +12,10 @@ from simworld.restore import integrity, restore
 
 from domicile.node.blobs.base import Blobs
 from domicile.node.blobs.file import FileBlobs
+from domicile.node.chunks import MANIFESTS
 from domicile.node.clock import SystemClock
 from domicile.node.manifest import Manifest, decode
 
-MANIFEST = "/manifest"
 OpenBlobs = Callable[[], Awaitable[Blobs]]
 
 
@@ -46,7 +46,7 @@ def restored(open_blobs: OpenBlobs) -> dict[str, Cold]:
 
 def from_store(store: dict[str, bytes]) -> dict[str, Cold]:
     """The same of a store's whole content."""
-    manifests = [decode(data, key) for key, data in store.items() if key.endswith(MANIFEST)]
+    manifests = [decode(data, key) for key, data in store.items() if key.startswith(MANIFESTS)]
     return {m.name: _cold(m, restore(m, store)) for m in manifests if not m.deleted}
 
 
