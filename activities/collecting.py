@@ -1,13 +1,13 @@
 """The collector's walk over one region's objects (PROTOCOLS section 10, "CollectGarbage").
 
-Objects are found by their lease rows, which are never removed. The rows are walked in 16 shards, by the first digit of
-the object's id: an activity takes one, so that neither a history nor a page of a scan grows with the region.
+Objects are found by their manifests: where there is none nothing is deleted. They are walked in 16 shards, by the first
+digit of the object's id: an activity takes one, so that no history grows with the region.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from temporalio import activity
@@ -17,15 +17,12 @@ from domicile.activities.garbage import judge
 from domicile.activities.world import RegionWorld, World
 from domicile.node import manifest as manifests
 from domicile.node.blobs.base import Blobs
-from domicile.node.chunks import manifest_key, object_prefix
+from domicile.node.chunks import MANIFESTS, manifest_key, object_prefix
 from domicile.node.errors import BlobError, BlobMissing, Corrupt
 from domicile.node.manifest import Manifest
-from domicile.placement.store import ScanExpired
 from domicile.workflows.collect_garbage import Collected, CollectShard
 
 OBJECTS_AT_ONCE = 8
-SCAN_ROWS = 500
-SCAN_TRIES = 3
 
 
 class CollectingActivities:
@@ -33,6 +30,10 @@ class CollectingActivities:
 
     def __init__(self, world: World) -> None:
         self._world = world
+
+    def steps(self) -> Sequence[Callable[..., Any]]:
+        """The activities."""
+        return (self.collect_shard,)
 
     @activity.defn(name="collect-shard")
     async def collect_shard(self, asked: CollectShard) -> Collected:
@@ -45,7 +46,7 @@ class CollectingActivities:
         done = Collected()
         after = _resumed()
         batch: list[str] = []
-        async for object_id in object_ids(region, asked.shard, after):
+        async for object_id in object_ids(region.blobs, asked.shard, after):
             batch.append(object_id)
             if len(batch) == OBJECTS_AT_ONCE:
                 done = await self._collect(region, batch, done)
@@ -91,30 +92,15 @@ async def _manifest(blobs: Blobs, object_id: str) -> Manifest | None:
         return None
 
 
-async def object_ids(region: RegionWorld, shard: str, after: str = "") -> AsyncIterator[str]:
-    """Ids of the region's objects that begin with `shard` and are greater than `after`, in order.
+async def object_ids(blobs: Blobs, shard: str, after: str = "") -> AsyncIterator[str]:
+    """Ids of the objects that have a manifest, that begin with `shard` and are greater than `after`, in order.
 
-    A scan that took too long for its snapshot begins anew where it was. Raises StoreUnavailable, ScanExpired.
+    Raises BlobUnavailable.
     """
-    prefix, expired = region.keys.lease(shard), 0
-    token: str | None = None
-    while True:
-        try:
-            page = await region.store.scan(prefix, SCAN_ROWS, token)
-        except ScanExpired:
-            expired += 1
-            if expired > SCAN_TRIES:
-                raise
-            token = None
-            continue
-        for record in page.records:
-            object_id = region.keys.object_of_lease(record.key)
-            if object_id > after:
-                after = object_id
-                yield object_id
-        token = page.token
-        if token is None:
-            return
+    async for listed in blobs.list(MANIFESTS + shard):
+        object_id = listed.key.removeprefix(MANIFESTS)
+        if object_id > after:
+            yield object_id
 
 
 def _resumed() -> str:
@@ -125,4 +111,3 @@ def _resumed() -> str:
     if not isinstance(details[0], str):
         raise ApplicationError(f"{details[0]!r} is no object id", non_retryable=True)
     return details[0]
-

@@ -9,6 +9,9 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
+from domicile.workflows.attributes import mark
+from domicile.workflows.queues import region_queue
+
 SHARDS = "0123456789abcdef"
 
 
@@ -66,11 +69,12 @@ class CollectGarbage:
     async def run(self, asked: CollectRegion) -> Collected:
         """The totals. An object that could not be collected is left for the next run."""
         for shard in asked.shards:
+            mark(region=asked.region, step=f"shard {shard}")
             collected: Collected = await workflow.execute_activity(
                 "collect-shard",
                 CollectShard(asked.region, shard),
                 result_type=Collected,
-                task_queue=f"domicile-{asked.region}",
+                task_queue=region_queue(asked.region),
                 start_to_close_timeout=timedelta(hours=12),
                 heartbeat_timeout=timedelta(minutes=2),
                 retry_policy=RetryPolicy(maximum_interval=timedelta(minutes=1)),
