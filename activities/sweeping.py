@@ -17,8 +17,8 @@ from temporalio import activity
 
 from domicile.activities.world import RegionWorld, World
 from domicile.errors import DomicileError
-from domicile.node.errors import NodeError
 from domicile.node.control_messages import WakeRequest, Woken
+from domicile.node.errors import NodeError
 from domicile.placement.alarms import Alarms, Due
 from domicile.placement.claims import lease_seen
 from domicile.placement.gates import decide

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import msgspec
 
 from domicile.errors import DomicileError, Moving, NoSuchObject, NotHome
+from domicile.node.control_messages import WakeRequest, Woken
 from domicile.node.host import Host
 from domicile.node.residents import Residents
-from domicile.node.control_messages import WakeRequest, Woken
 from domicile.placement.alarms import Due
 from domicile.placement.records import ObjectKey
 from domicile.placement.rendezvous import Candidate, rank

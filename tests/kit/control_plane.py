@@ -16,7 +16,6 @@ from whole_nodes import SECRET, WAIT_SECS, NodeGroup
 
 from domicile.activities import worker as production
 from domicile.activities.world import RegionUnknownError, RegionWorld, World
-from domicile.node.clock import SystemClock
 from domicile.node.peers import Peers
 from domicile.node.telemetry import logger
 from domicile.node.wire.hello import Identity
@@ -44,10 +43,12 @@ class ControlPlane:
         self._address = address
         self._control = control or next(iter(regions.values())).store
         self._running: AsyncExitStack | None = None
+        self.before_ask: Callable[[str], Awaitable[None]] | None = None  # given the request's name; may wait, or raise
 
     async def start(self, *, worker: bool = True) -> None:
         """Connected, nothing left of earlier tests, and, unless told otherwise, with workers on every queue."""
-        loop, clock, rng = asyncio.get_running_loop(), SystemClock(), random.Random()
+        loop, rng = asyncio.get_running_loop(), random.Random()
+        clock = next(iter(self.regions.values())).watch
         log = logger("json", "info", self.log)
         identity = Identity(CLUSTER, "control", "", "", SECRET)
         wiring = Wiring(loop, TcpNetwork(loop), lambda: identity, rng.randbytes, clock, log)
@@ -102,6 +103,8 @@ class ControlPlane:
             raise RegionUnknownError(f"there is no region {name}")
 
         async def ask(node: Any, method: str, body: bytes, secs: float) -> bytes:
+            if self.before_ask is not None:
+                await self.before_ask(method)
             return await self.peers.ask(node.peer, method, body, secs)
 
         return RegionWorld.of(Keys(CLUSTER, name), group.store, group.blobs, ask, self.world.clock)

@@ -33,6 +33,16 @@ WAIT_SECS = 20.0
 SECRET = b"a secret of this test only"
 
 
+class Watch(SystemClock):
+    """The system's clock, whose wall time a test may put forward."""
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.ahead_ms
+
+
 class One:
     """One node of the cluster, over its own directory."""
 
@@ -45,7 +55,7 @@ class One:
         self.hood: Neighbourhood
 
     async def start(self) -> None:
-        loop, clock = asyncio.get_running_loop(), SystemClock()
+        loop, clock = asyncio.get_running_loop(), self.cluster.watch
         config = Config(data=str(self.root), projects="first-use", peer_listen="127.0.0.1:0", **self.cluster.settings)
         self.root.mkdir(exist_ok=True)
         self.workers = ThreadWorkers(loop)
@@ -129,11 +139,12 @@ class NodeGroup:
         self.settings = settings
         self.region: str = settings.get("region", "local")
         self.nodes: list[One] = []
+        self.watch = Watch()
         self.store: EmbeddedStore
         self.blobs: FileBlobs
 
     async def start(self, count: int) -> None:
-        clock = SystemClock()
+        clock = self.watch
         self.root.mkdir(exist_ok=True)
         self.store = EmbeddedStore(str(self.root / "placement.db"), clock.monotonic)
         self.blobs = FileBlobs(str(self.root / "blobs"), clock)
@@ -148,6 +159,19 @@ class NodeGroup:
                 await one.stop()
         await self.blobs.close()
         await self.store.close()
+
+    async def add(self, name: str) -> One:
+        """One more node, over a directory of that name; returns when every node knows it."""
+        one = One(self, name)
+        self.nodes.append(one)
+        await one.start()
+        await self.until(self._all_known, "every node knows every other")
+        return one
+
+    async def remove(self, one: One) -> None:
+        """Stopped in order."""
+        self.nodes.remove(one)
+        await one.stop()
 
     def home(self, cls: str, name: str) -> One:
         return next(one for one in self.nodes if one.home_of(cls, name))
