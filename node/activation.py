@@ -19,8 +19,9 @@ from domicile.node.takeover import Early, NoQuorum, OutOfDate, lay
 from domicile.placement.admission import Admission
 from domicile.placement.claims import Claim, Claimed, Lost, Registration, SeenLease
 from domicile.placement.gates import Decision, Gates
-from domicile.placement.projects import Projects
-from domicile.placement.records import Birth, Deleted, Forwarded, Held, MovingTo, ObjectKey, Released
+from domicile.placement.pins import Pins
+from domicile.placement.projects import FIRST_TERM, Projects
+from domicile.placement.records import Birth, Deleted, Forwarded, GateRow, Held, MovingTo, ObjectKey, Released
 from domicile.placement.store import StoreUnavailable
 from domicile.registry import Registry
 
@@ -39,6 +40,7 @@ class Activation:
         host: Host,
         registry: Registry,
         projects: Projects,
+        pins: Pins,
         gates: Gates,
         admission: Callable[[], Admission],
         registration: Callable[[], Registration | None],
@@ -46,6 +48,7 @@ class Activation:
         self._host = host
         self._registry = registry
         self._projects = projects
+        self._pins = pins
         self._gates = gates
         self._admission = admission
         self._registration = registration
@@ -87,6 +90,10 @@ class Activation:
         except StoreUnavailable as error:
             raise NotServing(f"the placement store does not answer: {error}") from error
 
+    def forget_class(self, project: str, cls: str) -> None:
+        """Its row is new: it is registered again before the next birth."""
+        self._registered.discard((project, cls))
+
     def _files(self, key: ObjectKey) -> Files:
         return Files(os.path.join(self._host.objects_dir, key.id[:2], key.id))
 
@@ -104,7 +111,7 @@ class Activation:
             await self._projects.ensure(key.scope)
         else:
             await self._projects.get(key.scope)
-        await self._projects.register_class(key.scope, key.cls, spec.placement.name if spec.placement else None)
+        await self._pins.register(key.scope, key.cls, spec.placement.name if spec.placement else None)
         self._registered.add((key.scope, key.cls))
 
     async def _claim(self, key: ObjectKey, seen: SeenLease | None, *, create: bool, may_forward: bool) -> Claimed:
@@ -170,10 +177,8 @@ class Activation:
         """What a lost claim means for the caller, if it is not worth another try."""
         if not lost.registered:
             raise NotServing("this node lost its registration")
-        if lost.gate.gate is not None and not lost.gate.open:
-            raise Moving()
-        if lost.gate.gate is None:
-            raise NotServing(f"the project {key.scope} has no gate here")
+        if not lost.gate.open:
+            raise self._closed(key, lost.gate.gate)
         if lost.holder is not None:
             raise NotHome(f"{key} has its home on node {lost.holder}", node=lost.holder)
         state = lost.lease.row.state if lost.lease is not None else None
@@ -182,7 +187,19 @@ class Activation:
         if lost.lease is not None and isinstance(lost.lease.row.state, MovingTo):
             raise Moving("the object is moving")
         if lost.lease is not None and isinstance(lost.lease.row.state, Forwarded):
-            raise NotHome(f"{key} lives in region {lost.lease.row.state.region}")
+            region = lost.lease.row.state.region
+            raise NotHome(f"{key} lives in region {region}", region=region)
+
+    def _closed(self, key: ObjectKey, gate: GateRow | None) -> DomicileError:
+        """No claim of the object commits here. The gate may name where it would (section 4)."""
+        if gate is not None:
+            if gate.to is not None and gate.to != self._host.config.region:
+                return NotHome(f"{key} lives in region {gate.to}", region=gate.to)
+            return Moving()
+        policy = self._projects.known(key.scope)
+        if policy is not None and (policy.region != self._host.config.region or policy.term > FIRST_TERM):
+            return Moving()  # sent here ahead of the gate: it opens once everything is copied
+        return NotServing(f"the project {key.scope} has no gate here")
 
     async def _open(self, key: ObjectKey, spec: ClassSpec, claimed: Claimed, early: Early | None) -> Residency:
         host = self._host

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from domicile.node.config_relations import broken_relations
 from domicile.node.setting import (
     ADDRESS,
+    ADDRESSES,
     BLOBS,
     CONTROL,
     DAYS,
@@ -87,7 +88,8 @@ class Config:
     listen: str = setting("127.0.0.1:8080", ADDRESS, "address the HTTP surface listens on; port 0 takes a free one")
     peer_listen: str = setting("", MAYBE_ADDRESS, "address other nodes reach this one on; empty: no peers")
     advertise: str = setting("", MAYBE_ADDRESS, "address written into the node's row; empty: as listened on")
-    ingress: str = setting("", MAYBE_URL, "this region's ingress, as other regions reach it")
+    ingress: str = setting("", ADDRESSES, "where other regions' nodes call this region: its nodes' peer addresses")
+    ingress_url: str = setting("", MAYBE_URL, "base URL of this region's HTTP surface, for people and consoles")
     cluster_secret_file: str = setting("", TEXT, "file with the secret that nodes prove to each other")
     peer_ca_file: str = setting("", TEXT, "certificate authority of the nodes; turns TLS between them on")
     peer_cert_file: str = setting("", TEXT, "this node's certificate; it names the host of ADVERTISE")

@@ -28,6 +28,11 @@ _RELATIONS: tuple[Relation, ...] = (
         lambda c: not c.placement.startswith("etcd://") or c.blobs != "file:",
     ),
     (
+        "with CONTROL on etcd, PLACEMENT must be on etcd too: the embedded store knows one region",
+        ("control", "placement"),
+        lambda c: not c.control.startswith("etcd://") or c.placement.startswith("etcd://"),
+    ),
+    (
         "NODE_HEARTBEAT_SECS + NODE_RENEW_TIMEOUT_SECS must be less than NODE_ADMISSION_SECS",
         ("node_heartbeat_secs", "node_renew_timeout_secs", "node_admission_secs"),
         lambda c: c.node_heartbeat_secs + c.node_renew_timeout_secs < c.node_admission_secs,

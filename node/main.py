@@ -12,7 +12,7 @@ import resource
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,7 @@ class Parts:
         self._lag: asyncio.Task[None] | None = None
         self._blobs: Blobs
         self._store: Store
+        self._control: Store  # of the control keyspace: another one, or the same
         self._node: Node
 
     async def open(self) -> None:
@@ -145,7 +146,11 @@ class Parts:
         config, clock = self._config, self._clock
         self._blobs = await open_blobs(config, clock, self._rng)
         # A store that cannot tell what it holds is opened anew, and all that stands on it begins anew with it.
-        self._store = open_store(config, clock.monotonic, clock.sleep, on_broken=partial(_replace, self._log))
+        on_broken = partial(_replace, self._log)
+        self._store = self._control = open_store(config, clock.monotonic, clock.sleep, on_broken=on_broken)
+        if config.control not in ("", config.placement):
+            apart = replace(config, placement=config.control)
+            self._control = open_store(apart, clock.monotonic, clock.sleep, on_broken=on_broken)
         await probe(self._blobs, f"probe/{self._rng.getrandbits(128):032x}")
         if config.peer_listen:
             self._hood = self._neighbours()
@@ -186,6 +191,8 @@ class Parts:
         self._workers.close()
         await self._blobs.close()
         await self._store.close()
+        if self._control is not self._store:
+            await self._control.close()
         self._log.info("node.stopped", node=node.node_id)
 
     def _neighbours(self) -> Neighbourhood:
@@ -219,6 +226,7 @@ class Parts:
             workers=self._workers,
             blobs=self._blobs,
             store=self._store,
+            control=self._control,
             telemetry=self._telemetry,
             log=self._log,
             failpoints=self._process.failpoints,

@@ -12,6 +12,8 @@ from domicile.node.activation import Activation
 from domicile.node.alarm_index import AlarmIndex
 from domicile.node.call import CallPath
 from domicile.node.chunk_cache import ChunkCache
+from domicile.node.control_view import ControlView
+from domicile.node.crossing import Crossing
 from domicile.node.deletion import Deletion
 from domicile.node.draining import Draining
 from domicile.node.errors import Fenced
@@ -39,7 +41,6 @@ from domicile.placement.incidents import Incidents
 from domicile.placement.keys import Keys
 from domicile.placement.leases import Leases
 from domicile.placement.node_registry import Membership
-from domicile.placement.projects import Projects
 from domicile.placement.records import NodeRow
 
 
@@ -53,15 +54,23 @@ class Node(NodeFront):
         self._http = seams.http_address
         self._keys = Keys(config.cluster, config.region)
         self._gates = Gates(seams.store, self._keys, seams.clock.sleep)
-        self._projects = Projects(seams.store, self._keys, self._gates, seams.clock.wall_ms, seams.clock.sleep)
+        self._control = ControlView(seams, self._gates)
+        self._projects = self._control.projects
         self._directory = Directory(seams.store, self._keys)
         self._nodes = Nodes(seams.store, self._keys, seams.clock.sleep)
         self._incidents = Incidents(seams.store, self._keys)
         self._host = self._make_host()
         self._sleepers = Sleepers(seams.loop, seams.clock, lambda keys: self._sweep.wake(keys))
         self._activation = Activation(
-            self._host, seams.registry, self._projects, self._gates, lambda: self.admission, lambda: self._registration
+            self._host,
+            seams.registry,
+            self._projects,
+            self._control.pins,
+            self._gates,
+            lambda: self.admission,
+            lambda: self._registration,
         )
+        self._control.class_changed = self._activation.forget_class
         self._activation.first_use_creates = config.projects == "first-use"
         self._residents = Residents(self._host, self._activation, self._sleepers)
         self._sweep = Sweep(self._host, self._residents, lambda node_id: self._suspects.suspect(node_id))
@@ -69,8 +78,16 @@ class Node(NodeFront):
         self._evictor = Evictor(seams.store, self._keys, self._timing, seams.clock)
         self._suspects = Suspects(self._host, self._evictor)
         reads = ReplicaReads(self._host, seams.replicas) if seams.replicas is not None else None
+        self._crossing = Crossing(self._control.homes, self._control.regions, seams.telemetry)
         self._router = Router(
-            self._host, seams.registry, self._residents, path, self._suspects, reads, lambda: self.admission
+            self._host,
+            seams.registry,
+            self._residents,
+            path,
+            self._suspects,
+            self._crossing,
+            reads,
+            lambda: self.admission,
         )
         self._draining = Draining(self._residents, self._set_state)
         requests = {
@@ -101,7 +118,7 @@ class Node(NodeFront):
         for part in (
             self._nodes.followed.run(),
             self._gates.followed.run(),
-            self._projects.followed.run(),
+            *self._control.parts(),
             self._sweep.run(),
             self._tick(),
         ):

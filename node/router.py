@@ -1,4 +1,5 @@
-"""Where a call goes: here, or one hop to the node that is, or is to be, the object's home (PROTOCOLS section 4).
+"""Where a call goes: to its region, and there one hop to the node that is, or is to be, the object's home (PROTOCOLS
+section 4).
 
 A holder once found is remembered for `HOLDER_CACHE_SECS` and dropped when it says `not_home`, departs or does not
 answer. A hop budget travels with the call and is never refilled, so no call circles. A forwarded call is sent again
@@ -12,6 +13,7 @@ from collections.abc import Callable
 
 from domicile.errors import DomicileError, NoSuchClass, NotHome, NotServing, OutcomeUnknown
 from domicile.node.call import CallPath
+from domicile.node.crossing import Crossing, Twice
 from domicile.node.errors import PeerBusy, PeerGone
 from domicile.node.host import Host
 from domicile.node.reads import ReplicaReads
@@ -37,6 +39,7 @@ class Router:
         residents: Residents,
         path: CallPath,
         suspects: Suspects,
+        crossing: Crossing,
         reads: ReplicaReads | None,
         admission: Callable[[], Admission],
     ) -> None:
@@ -45,12 +48,45 @@ class Router:
         self._residents = residents
         self._path = path
         self._suspects = suspects
+        self._crossing = crossing
         self._reads = reads
         self._admission = admission
         self._holders: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     async def call(self, call: Call, hops: Hops) -> Answer:
         """Raises errors of `domicile.errors` only; each says whether the call ran."""
+        if not hops.regions:
+            return await self._in_region(call, hops)
+        if self._known_here(call.key.id):
+            try:
+                return await self._in_region(call, hops)
+            except NotHome as error:
+                if "region" not in error.extra:
+                    raise
+        return await self._crossing.ask(
+            call.key,
+            lambda: self._in_region(call, hops),
+            lambda address: self._across(address, call),
+            self._twice(call),
+        )
+
+    async def _across(self, address: str, call: Call) -> Answer:
+        """At another region's ingress, which has one hop between its nodes."""
+        if self._host.peers is None:
+            raise NotServing("this node cannot reach other regions: set PEER_LISTEN")
+        return await self._host.peers.call(address, call, Hops(0, 1), call.deadline - self._host.clock.monotonic())
+
+    def _twice(self, call: Call) -> Twice:
+        return "reads" if self._only_reads(call) else "harmful" if call.idempotency_key is None else "keyed"
+
+    def _known_here(self, object_id: str) -> bool:
+        """Awake here, or lately found on another node of this region."""
+        if self._residents.find(object_id) is not None:
+            return True
+        held = self._holders.get(object_id)
+        return held is not None and held[1] > self._host.clock.monotonic()
+
+    async def _in_region(self, call: Call, hops: Hops) -> Answer:
         lost: list[DomicileError] = []
         try:
             return await self._resolved(call, hops, lost)
@@ -69,6 +105,8 @@ class Router:
                 try:
                     return await self._path.call(call, may_forward=hops.nodes > 0)
                 except NotHome as error:
+                    if "region" in error.extra:
+                        raise
                     node = self._named(call.key, error, left_out, hops)
                     if node is None:
                         raise
@@ -145,7 +183,7 @@ class Router:
         if peers is None or not node.peer:
             raise NotServing(f"the object lives on node {node.node_id}, which this node cannot reach")
         try:
-            answer = await peers.call(node.peer, call, Hops(hops.regions, hops.nodes - 1), left)
+            answer = await peers.call(node.peer, call, Hops(0, hops.nodes - 1), left)
             answer.node = answer.node or node.node_id
             return answer
         except PeerBusy as error:
@@ -159,6 +197,9 @@ class Router:
                 raise _SendAgain(unknown) from error
             raise unknown from error
         except NotHome as error:
+            if "region" in error.extra:
+                self._holders.pop(call.key.id, None)
+                raise
             raise _SendAgain(error) from error
 
     def _only_reads(self, call: Call) -> bool:

@@ -55,6 +55,7 @@ class Seams:
     failpoints: Failpoints
     heartbeat: Callable[[Membership], Heartbeat]
     replace_process: Callable[[str], None]
+    control: Store | None = None  # of the control keyspace; None: the same store
     http_address: str = ""
     peers: Peers | None = None
     replicas: Replicas | None = None

@@ -132,6 +132,7 @@ class Telemetry:
         self.replica_appends = self._counters("replica_appends", "appends taken as a replica", "outcome")
         self.replica_sync_seconds = self._spread("replica_sync_seconds", "sync passes of the journal", SYNC_BOUNDS)
         self.reads = self._counters("reads", "reads served, by which copy", "served_by")
+        self.region_hops = self._counters("region_hops", "calls and requests sent to another region", "to")
         self.claims = self._counters("claims", "claims of leases", "outcome")
         self.fenced = self._counters("fenced", "times a newer epoch was met, by where", "at")
         self.incidents_open = self._level("incidents_open", "incidents of residents, open")

@@ -55,7 +55,7 @@ class Gates:
 
     def __init__(self, store: Store, keys: Keys, sleep: Sleep) -> None:
         self._store = store
-        self._keys = keys
+        self._keys = self.keys = keys
         self.followed = Followed(store, keys.gates, GateRow, sleep)
 
     def seen(self, key: ObjectKey) -> Decision:

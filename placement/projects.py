@@ -7,36 +7,40 @@ no gate, and creating it again finishes the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from domicile.errors import BadName, BadRequest, NoSuchProject, NotServing
+from domicile.errors import BadRequest, NoSuchProject, NotServing
 from domicile.placement.followed import Followed, Seen, Sleep, decode
 from domicile.placement.gates import Gates
-from domicile.placement.keys import PLACE_RE, Keys
-from domicile.placement.records import ClassRow, GateRow, ProjectRow, check_scope, encode
-from domicile.placement.store import At, Committed, Put, Store, StoreUnavailable
+from domicile.placement.records import GateRow, ProjectRow, check_scope, encode
+from domicile.placement.regions import Regions, check_region
+from domicile.placement.store import At, Put, Store, StoreUnavailable
 
 FIRST_TERM = 1
 ON_INCIDENT = ("serve", "wait")
-REGISTER_TRIES = 3
 
 
 class Projects:
     """Projects as one region sees them. `control` is the control keyspace's store; `wall_ms` gives ms since 1970.
 
-    Methods that must ask control raise NotServing when it does not answer.
+    Methods that must ask control raise NotServing when it does not answer. `changed(project)` is told of every policy
+    that is new.
     """
 
-    def __init__(self, control: Store, keys: Keys, gates: Gates, wall_ms: Callable[[], int], sleep: Sleep) -> None:
+    def __init__(
+        self, control: Store, gates: Gates, regions: Regions, wall_ms: Callable[[], int], sleep: Sleep
+    ) -> None:
         self._control = control
-        self._keys = keys
+        self._keys = keys = gates.keys
         self._gates = gates
+        self._regions = regions
         self._wall_ms = wall_ms
+        self.changed: Callable[[str], None] = lambda project: None
         self._seen: dict[str, ProjectRow] = {}
         self._ensured: dict[str, ProjectRow] = {}
         self.followed = Followed(control, keys.control.projects, ProjectRow, sleep)
         self.followed.wanted = lambda key: keys.control.project_of(key) is not None
-        self.followed.changed = self._changed
+        self.followed.changed = self._row_changed
 
     async def create(self, project: str, region: str | None = None, on_incident: str | None = None) -> ProjectRow:
         """Write the policy if there is none (home: `region`, else this region), then open the gate if home is here.
@@ -47,8 +51,7 @@ class Projects:
         check_scope(project)
         region = region or self._keys.region
         on_incident = on_incident or ON_INCIDENT[0]
-        if not PLACE_RE.fullmatch(region) or region == "control":
-            raise BadName(f"{region!r} is not a region's name")
+        check_region(region)
         if on_incident not in ON_INCIDENT:
             raise BadRequest(f"on_incident is one of {', '.join(ON_INCIDENT)}")
         key = self._keys.control.project(project)
@@ -58,7 +61,7 @@ class Projects:
             standing = await self._read(project)
             if standing is None:
                 raise NotServing(f"the project {project} was not stored")
-            if standing.row.region == self._keys.region:
+            if await self._regions.place(standing.row.region, self._keys.region) == self._keys.region:
                 gate = GateRow(open=True, term=standing.row.term)
                 await self._gates.create(self._keys.gate_project(project), gate)
         except StoreUnavailable as error:
@@ -69,8 +72,14 @@ class Projects:
         """For `dev` and `up`: the project, created on first use with its home here.
 
         The first use in a run goes through `create` even for a known project: an earlier run may have stopped between
-        policy and gate.
+        policy and gate. Not if its gate is seen here, or its home elsewhere: control may be away, and there is nothing
+        to finish.
         """
+        known = self._seen.get(project)
+        if known is not None:
+            here = self._keys.gate_project(project) in self._gates.followed.rows
+            if here or self._regions.placed(known.region) not in (None, self._keys.region):
+                return known
         if project not in self._ensured:
             self._ensured[project] = await self.create(project)
         return self._seen.get(project, self._ensured[project])
@@ -101,6 +110,10 @@ class Projects:
         """Policies kept from an earlier run; what was seen in this one stands."""
         self._seen = {**policies, **self._seen}
 
+    def all_known(self) -> Mapping[str, ProjectRow]:
+        """All policies last seen, without asking anyone."""
+        return self._seen
+
     async def list(self) -> dict[str, ProjectRow]:
         """All projects, by id, from one snapshot of control."""
         found: dict[str, ProjectRow] = {}
@@ -117,51 +130,22 @@ class Projects:
         except StoreUnavailable as error:
             raise NotServing(f"control does not answer: {error}") from error
 
-    async def register_class(self, project: str, cls: str, pin: str | None) -> ClassRow:
-        """At the first birth of a class in a project: record its pin, then open its gate if it is pinned here.
-
-        Done again harmlessly. Raises NotServing when the class is recorded with another pin, until `project repin` has
-        run; NoSuchProject.
-        """
-        try:
-            row = await self._recorded(project, cls, pin)
-            if row.pin != pin:
-                raise NotServing(
-                    f"class {cls} of project {project} is pinned to {row.pin or 'no region'}, not {pin or 'none'}:"
-                    " run `domicile project repin`"
-                )
-            if pin == self._keys.region:
-                await self._gates.create(self._keys.gate_class(project, cls), GateRow(open=True, term=row.term))
-        except StoreUnavailable as error:
-            raise NotServing(f"class {cls} of project {project} cannot be registered now: {error}") from error
-        return row
-
-    async def _recorded(self, project: str, cls: str, pin: str | None) -> ClassRow:
-        key, policy_key = self._keys.control.project_class(project, cls), self._keys.control.project(project)
-        for _ in range(REGISTER_TRIES):
-            found = await self._control.read([key, policy_key])
-            if key in found:
-                return decode(found[key], ClassRow).row
-            if policy_key not in found:
-                raise NoSuchProject(f"there is no project {project}")
-            policy = decode(found[policy_key], ProjectRow)
-            row = ClassRow(pin, policy.row.term)
-            # On the policy's version too: a move that takes a new term meanwhile must not find an older one born here.
-            outcome = await self._control.write([At(key, 0), At(policy_key, policy.version)], [Put(key, encode(row))])
-            if isinstance(outcome, Committed):
-                return row
-        raise StoreUnavailable(f"the policy of {project} keeps changing")
-
     async def _read(self, project: str) -> Seen[ProjectRow] | None:
         key = self._keys.control.project(project)
         record = (await self._control.read([key])).get(key)
         if record is None:
             return None
         seen = decode(record, ProjectRow)
-        self._seen[project] = seen.row
+        self._saw(project, seen.row)
         return seen
 
-    def _changed(self, key: str, before: Seen[ProjectRow] | None, after: Seen[ProjectRow] | None) -> None:
+    def _row_changed(self, key: str, before: Seen[ProjectRow] | None, after: Seen[ProjectRow] | None) -> None:
         project = self._keys.control.project_of(key)
         if project is not None and after is not None:
-            self._seen[project] = after.row
+            self._saw(project, after.row)
+
+    def _saw(self, project: str, row: ProjectRow) -> None:
+        before = self._seen.get(project)
+        self._seen[project] = row
+        if before != row:
+            self.changed(project)

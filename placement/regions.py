@@ -7,7 +7,7 @@ first; that is written once, on the region's absence, and all go by it from then
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -23,7 +23,8 @@ REGISTER_TRIES = 5
 class Regions:
     """The regions of a cluster, as one process sees them. `control` is the control keyspace's store.
 
-    `followed` and `standins` are to be run as tasks where decisions must not ask control each time.
+    `followed` and `standins` are to be run as tasks where decisions must not ask control each time. `changed` is called
+    when anything new was seen.
     """
 
     def __init__(self, control: Store, keys: ControlKeys, sleep: Sleep) -> None:
@@ -31,6 +32,7 @@ class Regions:
         self._keys = keys
         self._rows: dict[str, RegionRow] = {}
         self._standins: dict[str, str] = {}
+        self.changed: Callable[[], None] = lambda: None
         self.followed = Followed(control, keys.regions, RegionRow, sleep)
         self.standins = Followed(control, keys.standins, StandinRow, sleep)
         self.followed.changed = self._region_changed
@@ -122,6 +124,7 @@ class Regions:
         )
         if isinstance(outcome, Committed):
             self._standins[region] = mine
+            self.changed()
         else:
             self._learn(region, outcome.current)
         return self.placed(region) or region
@@ -131,14 +134,17 @@ class Regions:
             self._rows[region] = decode(record, RegionRow).row
         if (record := found.get(self._keys.standin(region))) is not None:
             self._standins[region] = decode(record, StandinRow).row.region
+        self.changed()
 
     def _region_changed(self, key: str, before: Seen[RegionRow] | None, after: Seen[RegionRow] | None) -> None:
         if after is not None:
             self._rows[self._keys.region_of(key)] = after.row
+            self.changed()
 
     def _standin_changed(self, key: str, before: Seen[StandinRow] | None, after: Seen[StandinRow] | None) -> None:
         if after is not None:
             self._standins[self._keys.standin_of(key)] = after.row.region
+            self.changed()
 
 
 def check_region(name: str) -> None:

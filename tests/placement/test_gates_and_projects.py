@@ -12,8 +12,10 @@ from domicile.errors import BadName, BadRequest, NoSuchProject, NotServing
 from domicile.placement.followed import Followed
 from domicile.placement.gates import Gates
 from domicile.placement.keys import Keys
+from domicile.placement.pins import Pins
 from domicile.placement.projects import Projects
-from domicile.placement.records import ClassRow, GateRow, ObjectKey, ProjectRow, encode
+from domicile.placement.records import ClassRow, GateRow, ObjectKey, ProjectRow, RegionRow, encode
+from domicile.placement.regions import Regions
 from domicile.placement.store import Committed, Delete, Put, StoreUnavailable
 
 pytestmark = pytest.mark.anyio
@@ -27,8 +29,20 @@ def gates(store: Any, keys: Keys, clock: Any) -> Gates:
 
 
 @pytest.fixture
-def projects(store: Any, keys: Keys, gates: Gates, clock: Any) -> Projects:
-    return Projects(store, keys, gates, clock.wall_ms, clock.sleep)
+def regions(store: Any, keys: Keys, clock: Any) -> Regions:
+    regions = Regions(store, keys.control, clock.sleep)
+    regions.remember({"r": RegionRow("r"), "mars": RegionRow("mars")}, {})
+    return regions
+
+
+@pytest.fixture
+def projects(store: Any, gates: Gates, regions: Regions, clock: Any) -> Projects:
+    return Projects(store, gates, regions, clock.wall_ms, clock.sleep)
+
+
+@pytest.fixture
+def pins(store: Any, keys: Keys, gates: Gates, regions: Regions, clock: Any) -> Pins:
+    return Pins(store, keys, gates, regions, clock.sleep)
 
 
 @pytest.fixture
@@ -159,23 +173,27 @@ async def test_bad_names_and_policies_are_refused(projects: Projects) -> None:
         await projects.get("acme")
 
 
-async def test_a_class_is_registered_once_with_its_pin(projects: Projects, gates: Gates, keys: Keys) -> None:
+async def test_a_class_is_registered_once_with_its_pin(
+    projects: Projects, pins: Pins, gates: Gates, keys: Keys
+) -> None:
     """Pinned here it has a gate of its own; pinned elsewhere none here; another pin is refused by name."""
     await projects.create("acme")
-    assert await projects.register_class("acme", "Auction", "r") == ClassRow("r", 1)
-    assert await projects.register_class("acme", "Auction", "r") == ClassRow("r", 1)
+    assert await pins.register("acme", "Auction", "r") == ClassRow("r", 1)
+    assert await pins.register("acme", "Auction", "r") == ClassRow("r", 1)
     assert (await gates.get(keys.gate_class("acme", "Auction"))) is not None
-    assert await projects.register_class("acme", "Away", "mars") == ClassRow("mars", 1)
-    assert await projects.register_class("acme", "Free", None) == ClassRow(None, 1)
+    assert await pins.register("acme", "Away", "mars") == ClassRow("mars", 1)
+    assert await pins.register("acme", "Free", None) == ClassRow(None, 1)
     assert await gates.get(keys.gate_class("acme", "Away")) is None
     assert await gates.get(keys.gate_class("acme", "Free")) is None
     with pytest.raises(NotServing, match=r"Auction.*acme.*pinned to r, not mars.*repin"):
-        await projects.register_class("acme", "Auction", "mars")
+        await pins.register("acme", "Auction", "mars")
     with pytest.raises(NoSuchProject):
-        await projects.register_class("nobody", "Auction", None)
+        await pins.register("nobody", "Auction", None)
 
 
-async def test_a_class_is_born_with_the_term_of_its_write(projects: Projects, store: Any, keys: Keys) -> None:
+async def test_a_class_is_born_with_the_term_of_its_write(
+    projects: Projects, pins: Pins, store: Any, keys: Keys
+) -> None:
     """A policy that takes a new term while the class is being registered is read again."""
     await projects.create("acme")
 
@@ -183,7 +201,7 @@ async def test_a_class_is_born_with_the_term_of_its_write(projects: Projects, st
         await store.write([], [Put(keys.control.project("acme"), encode(ProjectRow("r", 7)))])
 
     store.before_write = new_term
-    assert await projects.register_class("acme", "Auction", "r") == ClassRow("r", 7)
+    assert await pins.register("acme", "Auction", "r") == ClassRow("r", 7)
 
 
 class Away:
@@ -197,10 +215,18 @@ class Away:
 
 
 async def test_with_control_away_the_last_policy_seen_stays(
-    store: Any, keys: Keys, following: Gates, clock: Any
+    keys: Keys, following: Gates, regions: Regions, clock: Any
 ) -> None:
-    """Known by its policy, or by its gate standing here; otherwise `not_serving`, never `no_such_project`."""
-    projects = Projects(Away(), keys, following, clock.wall_ms, clock.sleep)  # type: ignore[arg-type]
+    """Known by its policy, or by its gate standing here; otherwise `not_serving`, never `no_such_project`.
+
+    A class that was ever registered is born on, and one that never was is not.
+    """
+    pins = Pins(Away(), keys, following, regions, clock.sleep)  # type: ignore[arg-type]
+    pins.remember({("seen", "Pinned"): ClassRow("r", 3), ("seen", "Free"): ClassRow(None, 3)})
+    assert await pins.register("seen", "Free", None) == ClassRow(None, 3)
+    assert await pins.register("seen", "Pinned", "r") == ClassRow("r", 3)
+    assert await following.get(keys.gate_class("seen", "Pinned")) is not None
+    projects = Projects(Away(), following, regions, clock.wall_ms, clock.sleep)  # type: ignore[arg-type]
     projects.remember({"seen": ProjectRow("mars", 3, "wait")})
     assert await projects.get("seen") == ProjectRow("mars", 3, "wait")
     await following.create(keys.gate_project("acme"), GateRow(True, 5))
@@ -212,17 +238,17 @@ async def test_with_control_away_the_last_policy_seen_stays(
         projects.get("unknown"),
         projects.create("new"),
         projects.list(),
-        projects.register_class("acme", "A", None),
+        pins.register("acme", "A", None),
     ):
         with pytest.raises(NotServing):
             await attempt
 
 
-async def test_policies_are_followed(projects: Projects, store: Any, keys: Keys, clock: Any) -> None:
+async def test_policies_are_followed(projects: Projects, pins: Pins, store: Any, keys: Keys, clock: Any) -> None:
     """A project that moved is known to have moved, and class rows are not taken for policies."""
     task = asyncio.ensure_future(projects.followed.run())
     await projects.create("acme")
-    await projects.register_class("acme", "Auction", None)
+    await pins.register("acme", "Auction", None)
     outcome = await store.write([], [Put(keys.control.project("acme"), encode(ProjectRow("mars", 2)))])
     assert isinstance(outcome, Committed)
     await clock.advance(0)

@@ -1,0 +1,93 @@
+"""Which region an object is to be found in, by what this node knows without asking (PROTOCOLS section 4).
+
+    an open gate here           → here: it is the authority, whatever any policy says
+    a closed gate that names    → the region it names
+    a place once learned        → that region (a forwarding row, or another region's gate, told it)
+    its class is pinned         → the pin, or who stands in for it
+    else                        → the home of its project, or who stands in for that
+
+Of several gates the most specific that exists decides; a project's gate says nothing of a class that is pinned.
+Policies and pins are hints: a wrong one costs a hop, and the gate where the call arrives puts it right.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from domicile.placement.gates import Gates
+from domicile.placement.pins import Pins
+from domicile.placement.projects import Projects
+from domicile.placement.records import GateRow, ObjectKey
+from domicile.placement.regions import Regions
+from domicile.registry import Registry
+
+LEARNED_MAX = 200_000
+
+
+class HomeRegion:
+    """`mine` is this node's region. `first_use_creates`: a project that nobody knows is created with its home here."""
+
+    def __init__(
+        self, registry: Registry, gates: Gates, projects: Projects, pins: Pins, regions: Regions, *, first_use: bool
+    ) -> None:
+        self.mine = gates.keys.region
+        self._registry = registry
+        self._gates = gates
+        self._projects = projects
+        self._pins = pins
+        self._regions = regions
+        self._first_use = first_use
+        self._learned: OrderedDict[str, str] = OrderedDict()
+
+    async def of(self, key: ObjectKey) -> str:
+        """Asks control only for what was never seen. Raises NoSuchProject, NotServing, BadName."""
+        by_gate = self._by_gate(key)
+        if by_gate is not None:
+            return by_gate
+        if (learned := self._learned.get(key.id)) is not None:
+            return learned
+        pin = self._pin(key)
+        region = pin if pin is not None else await self.of_project(key.scope)
+        return await self._regions.place(region, self.mine)
+
+    async def of_project(self, project: str) -> str:
+        """The home by policy, stand-ins aside. Raises NoSuchProject, NotServing, BadName."""
+        known = self._projects.known(project)
+        if known is None:
+            known = await (self._projects.ensure(project) if self._first_use else self._projects.get(project))
+        return known.region
+
+    def learn(self, object_id: str, region: str) -> None:
+        """A row or a gate of another region says that the object is in this one."""
+        self._learned.pop(object_id, None)
+        if region != self.mine:
+            self._learned[object_id] = region
+        if len(self._learned) > LEARNED_MAX:
+            self._learned.popitem(last=False)
+
+    def forget(self, object_id: str) -> None:
+        """What was learned of it led nowhere."""
+        self._learned.pop(object_id, None)
+
+    def policy_changed(self) -> None:
+        """Somebody moved: what was learned before may be of the past."""
+        self._learned.clear()
+
+    def _pin(self, key: ObjectKey) -> str | None:
+        """As recorded; for a class without a record as declared."""
+        recorded = self._pins.known(key.scope, key.cls)
+        if recorded is not None:
+            return recorded.pin
+        spec = self._registry.classes.get(key.cls)
+        return spec.placement.name if spec is not None and spec.placement is not None else None
+
+    def _by_gate(self, key: ObjectKey) -> str | None:
+        of_object, of_class, of_project = self._gates.seen(key).seen
+        if (seen := of_object[1] or of_class[1]) is not None:
+            return self._said(seen.row)
+        if of_project[1] is None or key.id in self._learned or self._pin(key) is not None:
+            return None
+        return self._said(of_project[1].row)
+
+    def _said(self, gate: GateRow) -> str:
+        return self.mine if gate.open or gate.to is None else gate.to
