@@ -9,7 +9,7 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ActivityError, CancelledError
+from temporalio.exceptions import ActivityError
 
 from domicile.workflows.attributes import mark
 from domicile.workflows.queues import region_queue
@@ -34,7 +34,7 @@ class Drained:
 
 @workflow.defn(name="DrainNode")
 class DrainNode:
-    """Id `drain-<node id>`. Cancelled, it has the node serve again; done, the node is empty until it is restarted."""
+    """Id `drain-<node id>`. One that is cancelled, or fails, has the node serve again; drained, it is empty until a restart."""
 
     def __init__(self) -> None:
         self._step = "begin"
@@ -48,9 +48,7 @@ class DrainNode:
         self._at("release", asked)
         try:
             drained: Drained = await self._do("drain-release", asked, secs=24 * 3600, result=Drained)
-        except (ActivityError, asyncio.CancelledError) as error:
-            if isinstance(error, ActivityError) and not isinstance(error.cause, CancelledError):
-                raise
+        except (ActivityError, asyncio.CancelledError):
             self._at("undo", asked)
             await asyncio.shield(self._do("drain-undo", asked, secs=3600, result=None))
             raise

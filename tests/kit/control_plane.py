@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack
 from typing import Any
 
+from temporalio import activity
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
 from whole_nodes import SECRET, WAIT_SECS, NodeGroup
@@ -110,6 +111,14 @@ class ControlPlane:
         return RegionWorld.of(Keys(CLUSTER, name), group.store, group.blobs, ask, self.world.clock)
 
 
+async def beat_for_ever(busy: asyncio.Event) -> None:
+    """For `before_ask`: an activity that gets nowhere, and hears with a heartbeat that it is cancelled."""
+    while True:
+        activity.heartbeat()
+        busy.set()
+        await asyncio.sleep(0.05)
+
+
 @contextlib.asynccontextmanager
 async def plane_over(
     address: str, groups: Sequence[NodeGroup], nodes: int, *, worker: bool = True
@@ -117,6 +126,7 @@ async def plane_over(
     """Each group is started as a region of its own, and the control plane over all of them."""
     async with AsyncExitStack() as stack:
         for group in groups:
+            group.control = groups[0].store if group is not groups[0] else None
             await group.start(nodes)
             stack.push_async_callback(group.stop)
         plane = ControlPlane(address, {group.region: group for group in groups})
