@@ -22,7 +22,7 @@ from domicile.node.member_source import MemberSource
 from domicile.node.own_copy import Files
 from domicile.node.paging import PagedBase
 from domicile.node.register import Tag
-from domicile.node.sidecar import Clean, Laid, Landed, Paging, Rotating, Sidecar, State
+from domicile.node.sidecar import Clean, Laid, Landed, Paging, Rotating, Sidecar, State, Taken
 from domicile.node.wal import CHUNK_BYTES
 from domicile.placement.records import Generation, Position
 
@@ -47,21 +47,28 @@ class Layer:
 
         Raises BlobMissing, Corrupt, BlobUnavailable.
         """
-        log = await self._log(manifest)
-        await self._host.workers.run(self._clear)
+        log, run = await self._log(manifest), self._host.workers.run
+        if not manifest.base:
+            await run(lambda: self._place_small(log))
+            return None
+        await run(self._clear)
         in_pages = manifest.base_size > self._host.config.object_paged_mb << 20
         if in_pages:
-            await self._host.workers.run(lambda: self._size(manifest))
-        elif manifest.base:
-            await fetch_base(self._host.blobs, self._host.cache, manifest.image, self._place)
+            await run(lambda: self._size(manifest))
         else:
-            self._disk.write(self._files.base, IMAGE, sync=False)
-        await self._place_log(log)
+            await fetch_base(self._host.blobs, self._host.cache, manifest.image, self._place)
+        await run(lambda: self._place_log(log))
         return await self._paged(manifest) if in_pages else None
 
-    async def _place_log(self, log: bytes) -> None:
+    def _place_small(self, log: bytes) -> None:
+        """All there is of an object that was never rotated: the birth image and the log."""
+        self._clear()
+        self._disk.write(self._files.base, IMAGE, sync=False)
+        self._place_log(log)
+
+    def _place_log(self, log: bytes) -> None:
         self._host.failpoints.hit("lay.after-base")
-        await self._host.workers.run(lambda: self._disk.write(self._files.log, log, sync=False))
+        self._disk.write(self._files.log, log, sync=False)
         self._host.failpoints.hit("lay.after-log")
 
     def _size(self, manifest: Manifest) -> None:
@@ -88,12 +95,12 @@ class Layer:
         log = await source.log()
         if checksum(member.shape.seed(manifest.object_id, member.position.incarnation), log) != member.checksum:
             raise Corrupt(f"object {manifest.object_id}: member {member.copy_id} sent a log without its checksum")
-        await self._host.workers.run(self._clear)
         if member.shape.hashes:
+            await self._host.workers.run(self._clear)
             await source.base(self._place)
+            await self._host.workers.run(lambda: self._place_log(log))
         else:
-            self._disk.write(self._files.base, IMAGE, sync=False)
-        await self._place_log(log)
+            await self._host.workers.run(lambda: self._place_small(log))
 
     async def _log(self, manifest: Manifest) -> bytes:
         pieces: dict[Segment, bytes] = {}
@@ -126,22 +133,25 @@ class Layer:
         return data
 
     def cut(self, position: Position, shape: BaseShape, manifest: Manifest, tag: str) -> None:
-        """Step 5: the log to exactly the laid length, then everything synced, then the sidecar."""
-        self.cut_log(position.length, sync=True)
-        self._disk.sync(self._files.base)
-        self._disk.sync(self._files.directory)
-        self._host.failpoints.hit("lay.before-sidecar")
-        self._write(position, position.length, shape, manifest, tag, Laid(), sync=True)
+        """Step 5: the log to exactly the laid length, then the sidecar.
 
-    def cut_log(self, length: int, *, sync: bool) -> None:
+        Only a cut is synced, for the sidecar of a release to come; the files' own sidecar says that they are not.
+        """
+        self.cut_log(position.length)
+        self._host.failpoints.hit("lay.before-sidecar")
+        self._write(position, position.length, shape, manifest, tag, Taken(), sync=False)
+
+    def cut_log(self, length: int) -> None:
         """The log alone. Enough for a base in pages: `filled` syncs, and until then a crash voids the file."""
-        if self._disk.size(self._files.log) is None:
+        size = self._disk.size(self._files.log)
+        if size is None:
             self._disk.write(self._files.log, b"", sync=False)
-        self._disk.truncate(self._files.log, length, sync=sync)
+        elif size != length:
+            self._disk.truncate(self._files.log, length, sync=True)
         self._host.failpoints.hit("lay.after-cut")
 
     def filled(self, position: Position, shape: BaseShape, manifest: Manifest, tag: Tag) -> None:
-        """The last page is there, the base synced: from here on the file is a copy. As after `cut`."""
+        """The last page is there, the base synced: from here on the file is a copy."""
         self._disk.sync_many([self._files.log, self._files.directory])
         self._write(position, position.length, shape, manifest, tag, Laid(), sync=True)
 

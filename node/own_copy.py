@@ -2,7 +2,7 @@
 
 A file counts only with a readable sidecar of this incarnation. Its length is found by walking the log's checksums. What
 was not synced before the machine went down may be gone: a file of another boot counts only if its chunks hash to its
-generation's list.
+generation's list, and not at all if a takeover laid it and no rotation came since.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from domicile.node.birth import IMAGE
 from domicile.node.checksum import checksum
 from domicile.node.disk import Disk
 from domicile.node.log import BaseShape
-from domicile.node.sidecar import Clean, Paging, Rotating, Sidecar
+from domicile.node.sidecar import Clean, Paging, Rotating, Sidecar, Taken
 from domicile.node.wal import CHUNK_BYTES
 from domicile.placement.records import Generation, Incarnation, Position, Released
 
@@ -64,6 +64,8 @@ def find(disk: Disk, files: Files, incarnation: Incarnation) -> OwnCopy | None:
         return None  # an empty base is what a power cut leaves of one that was never synced
     if isinstance(sidecar.state, Paging):
         return None  # it looks whole, and has holes
+    if isinstance(sidecar.state, Taken) and not _same_boot(disk, sidecar):
+        return None  # another log may be there in its place, one that was removed
     log = _log(disk, files)
     walk = wal.walk(log)
     log = log[: walk.length]

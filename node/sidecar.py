@@ -16,13 +16,17 @@ from domicile.node.wal import PAGE_BYTES
 from domicile.placement.records import Epoch, Generation, Incarnation
 
 _MAGIC = b"DOMS"
-_VERSION, _VERSION_OF_PAGING = 1, 2
-_KNOWN = tuple(_MAGIC + bytes([version]) for version in (_VERSION, _VERSION_OF_PAGING))
+_VERSION, _VERSION_OF_PAGING, _VERSION_OF_TAKEN = 1, 2, 3
+_KNOWN = tuple(_MAGIC + bytes([version]) for version in (_VERSION, _VERSION_OF_PAGING, _VERSION_OF_TAKEN))
 _HASH_BYTES = 32
 
 
 class Laid(msgspec.Struct, frozen=True, tag="laid"):
     """In use, or left by a crash: the log may be longer than `length`; walk it."""
+
+
+class Taken(msgspec.Struct, frozen=True, tag="taken"):
+    """As Laid, by a takeover that did not sync the files: on another boot they are no candidate."""
 
 
 class Clean(msgspec.Struct, frozen=True, tag="released"):
@@ -49,7 +53,7 @@ class Paging(msgspec.Struct, frozen=True, tag="paging"):
     missing: bytes
 
 
-State = Laid | Clean | Rotating | Paging
+State = Laid | Taken | Clean | Rotating | Paging
 
 
 class Landed(NamedTuple):
@@ -85,7 +89,7 @@ class Sidecar(msgspec.Struct, frozen=True):
 
 def encode(sidecar: Sidecar) -> bytes:
     """The bytes to store; write them by `Disk.replace`."""
-    version = _VERSION_OF_PAGING if isinstance(sidecar.state, Paging) else _VERSION
+    version = _FIRST_VERSIONS.get(type(sidecar.state), _VERSION)
     body = _MAGIC + bytes([version]) + _ENCODER.encode(sidecar)
     return body + blake3(body).digest()
 
@@ -101,5 +105,6 @@ def decode(data: bytes) -> Sidecar | None:
         return None
 
 
+_FIRST_VERSIONS: dict[type, int] = {Paging: _VERSION_OF_PAGING, Taken: _VERSION_OF_TAKEN}
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Sidecar)

@@ -238,7 +238,7 @@ class Takeover:
         if paged is None:
             await self._host.workers.run(lambda: self._layer.cut(position, shape, fenced, tag))
         else:
-            self._layer.cut_log(at.length, sync=False)
+            self._layer.cut_log(at.length)
         confirmed = fenced.position == position
         return Laid(position, at.length, shape, fenced, tag, confirmed, source, grew_from=at, paged=paged)
 

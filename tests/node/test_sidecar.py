@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from domicile.node import sidecar as sidecars
 from domicile.node.chunks import ChunkRef
-from domicile.node.sidecar import Clean, Laid, Landed, Paging, Rotating, Sidecar, State
+from domicile.node.sidecar import Clean, Laid, Landed, Paging, Rotating, Sidecar, State, Taken
 from domicile.placement.records import Epoch, Generation
 
 
@@ -34,20 +34,21 @@ def made(state: State) -> Sidecar:
     )
 
 
-STATES = [Laid(), Clean(), Rotating(8272, Generation(Epoch(1, 9), 3)), Paging(b"\xff\3")]
-VERSIONS = [1, 1, 1, 2]
+STATES = [Laid(), Clean(), Rotating(8272, Generation(Epoch(1, 9), 3)), Paging(b"\xff\3"), Taken()]
+VERSIONS = [1, 1, 1, 2, 3]
 GOLDEN = [
     "6ebb3a37591820401a1c3d2c7246d7fe85829832cf3c4021fd8f7ace5bb00cc8",
     "2b9dac9da81181d2cd7213f357e81864b96f838a3af8822b4d593009cd95025f",
     "2e919000445e71f32f46b3c8ef1ff7bf00fa389dc2a90f303ab184009f323479",
     "4c1c98429632d6eed5a5a52fe49de2a984ff3d8ec66ba26e3a30219ace9cbcc2",
+    "a11fa724112c52765a4c2a5690b687acaabc8c95d276dd536b8ef70f2659fee8",
 ]
 
 
 @pytest.mark.parametrize(
     ("state", "version", "golden"),
     list(zip(STATES, VERSIONS, GOLDEN, strict=True)),
-    ids=["laid", "released", "rotating", "paging"],
+    ids=["laid", "released", "rotating", "paging", "taken"],
 )
 def test_golden_sidecars(state: State, version: int, golden: str) -> None:
     """Sidecars lie on disks across releases: what is written today is read for ever."""
@@ -83,6 +84,6 @@ def test_a_damaged_sidecar_is_no_candidate(at: int, bit: int, cut: bool) -> None
 def test_garbage_is_no_sidecar(garbage: bytes) -> None:
     """Whatever lies there, sealed or not, a node goes on."""
     assert sidecars.decode(garbage) is None
-    for version in (1, 2, 3):
+    for version in (1, 2, 3, 4):
         body = b"DOMS" + bytes([version]) + garbage
         assert sidecars.decode(body + blake3(body).digest()) is None
