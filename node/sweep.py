@@ -101,6 +101,8 @@ class Sweep:
         async with self._at_once:
             try:
                 await self._residents.enter(key, create=False)
+            except (NotHome, NoSuchObject, Moving) as error:  # awake elsewhere, or gone: its row is theirs by now
+                self._host.log.debug("alarm.wake", object=str(key), error=error.detail)
             except DomicileError as error:
                 self._host.log.warning("alarm.wake", object=str(key), error=error.detail)
 
