@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from domicile.classes import ClassSpec
 from domicile.errors import DomicileError, Moving, NoSuchObject, NotHome, NotServing
@@ -16,6 +17,7 @@ from domicile.node.host import Host
 from domicile.node.own_copy import Files
 from domicile.node.residency import Residency
 from domicile.node.takeover import Early, NoQuorum, OutOfDate, lay
+from domicile.node.workers import Job
 from domicile.placement.admission import Admission
 from domicile.placement.claims import Claim, Claimed, Lost, Registration, SeenLease
 from domicile.placement.gates import Decision, Gates
@@ -30,6 +32,23 @@ CLAIMS_MAX = 6
 
 class Unlaid(NotServing):
     """The object is there, and its bytes cannot be had."""
+
+
+class NoReadQuorum(Unlaid):
+    """Laid now, it might lack answered writes, and whoever asked would rather know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """A claim only to land and release: nobody is served, and callers are refused with `refusal`.
+
+    `drain`: under a closed gate (section 10), else an open one. `may_serve`: without a read quorum an incident is
+    recorded, where the project's policy says so; if not, NoReadQuorum.
+    """
+
+    refusal: DomicileError
+    drain: bool
+    may_serve: bool = False
 
 
 class Activation:
@@ -55,6 +74,7 @@ class Activation:
         self._at_once = asyncio.Semaphore(host.config.object_activations)
         self._registered: set[tuple[str, str]] = set()
         self.first_use_creates = False
+        self.found_closed: Callable[[ObjectKey], None] = lambda key: None
 
     async def activate(
         self, key: ObjectKey, seen: SeenLease | None, *, create: bool, may_forward: bool = False
@@ -82,6 +102,24 @@ class Activation:
                 raise Unlaid(f"the object cannot be laid: {_told(error)}") from error
         self._host.telemetry.activation_seconds.observe(self._host.clock.monotonic() - began)
         return residency
+
+    async def land(self, key: ObjectKey, landing: Landing) -> Residency:
+        """A residency that serves no one, to be released. Raises NoSuchObject when nothing is left to land."""
+        spec = self._registry.find(key.cls)
+        async with self._at_once:
+            try:
+                seen = await self._host.leases.read(key.id)
+                if seen is None or not isinstance(seen.row.state, Held):
+                    raise NoSuchObject(f"nobody holds {key}")
+                claimed = await self._claim(key, seen, create=False, may_forward=False, drain=landing.drain)
+                return await self._open(key, spec, claimed, None, landing)
+            except StoreUnavailable as error:
+                raise NotServing(f"the placement store does not answer: {error}") from error
+            except NoQuorum as error:
+                raise NoReadQuorum(str(error)) from error
+            except (NodeError, OSError) as error:
+                self._host.log.error("landing.failed", object=str(key), id=key.id, error=str(error))
+                raise Unlaid(f"the object cannot be laid: {_told(error)}") from error
 
     async def claim(self, key: ObjectKey) -> Claimed:
         """The lease alone, for one that is to go whatever its bytes are. Raises NoSuchObject, NotServing."""
@@ -114,20 +152,24 @@ class Activation:
         await self._pins.register(key.scope, key.cls, spec.placement.name if spec.placement else None)
         self._registered.add((key.scope, key.cls))
 
-    async def _claim(self, key: ObjectKey, seen: SeenLease | None, *, create: bool, may_forward: bool) -> Claimed:
+    async def _claim(
+        self, key: ObjectKey, seen: SeenLease | None, *, create: bool, may_forward: bool, drain: bool = False
+    ) -> Claimed:
         if not create:
             seen = seen or await self._host.leases.read(key.id)
             if not _exists(seen):
                 raise NoSuchObject(f"there is no object {key}")
-        gate = await self._gates.read(key) if self._gates.seen(key).gate is None else self._gates.seen(key)
+        gate = self._gates.seen(key)
+        if gate.gate is None or drain:
+            gate = await self._gates.read(key)
         for _ in range(CLAIMS_MAX):
             self._admission().check()
-            outcome = await self._try_claim(key, seen, gate)
+            outcome = await self._try_claim(key, seen, gate, drain=drain)
             if isinstance(outcome, Claimed):
                 self._host.telemetry.claims.of("won").add()
                 return outcome
             self._host.telemetry.claims.of("lost").add()
-            self._refused(key, outcome)
+            self._refused(key, outcome, drain=drain)
             if may_forward:
                 self._prefer_member(key, outcome.lease)
             if not create and not _exists(outcome.lease):
@@ -135,14 +177,16 @@ class Activation:
             seen, gate = outcome.lease, outcome.gate
         raise NotServing(f"{key}: its lease keeps changing hands")
 
-    async def _try_claim(self, key: ObjectKey, seen: SeenLease | None, gate: Decision) -> Claimed | Lost:
+    async def _try_claim(
+        self, key: ObjectKey, seen: SeenLease | None, gate: Decision, *, drain: bool
+    ) -> Claimed | Lost:
         """One claim; a lost answer is settled by reading, or by claiming again on the same rows."""
         registration = self._registration()
         if registration is None:
             raise NotServing("this node is not registered")
         born = self._birth(key)
         nonce = f"{self._host.rng.getrandbits(64):016x}"
-        claim = Claim(key, registration, seen, gate, born, self._host.clock.wall_ms(), nonce)
+        claim = Claim(key, registration, seen, gate, born, self._host.clock.wall_ms(), nonce, drain)
         try:
             return await self._host.leases.claim(claim)
         except StoreUnavailable as error:
@@ -173,11 +217,14 @@ class Activation:
             if row is not None and row.peer and self._host.nodes.may_home(row, key.cls):
                 raise NotHome(f"{key} sleeps on node {row.node_id}", node=row.node_id)
 
-    def _refused(self, key: ObjectKey, lost: Lost) -> None:
+    def _refused(self, key: ObjectKey, lost: Lost, *, drain: bool) -> None:
         """What a lost claim means for the caller, if it is not worth another try."""
         if not lost.registered:
             raise NotServing("this node lost its registration")
-        if not lost.gate.open:
+        if drain and lost.gate.open:
+            raise NotServing(f"the gate of {key} is open: it is not to be drained")
+        if not drain and not lost.gate.open:
+            self.found_closed(key)
             raise self._closed(key, lost.gate.gate)
         if lost.holder is not None:
             raise NotHome(f"{key} has its home on node {lost.holder}", node=lost.holder)
@@ -201,14 +248,18 @@ class Activation:
             return Moving()  # sent here ahead of the gate: it opens once everything is copied
         return NotServing(f"the project {key.scope} has no gate here")
 
-    async def _open(self, key: ObjectKey, spec: ClassSpec, claimed: Claimed, early: Early | None) -> Residency:
+    async def _open(
+        self, key: ObjectKey, spec: ClassSpec, claimed: Claimed, early: Early | None, landing: Landing | None = None
+    ) -> Residency:
         host = self._host
         files = self._files(key)
         self._host.failpoints.hit("activation.after-claim")
-        laid = await lay(host, key, claimed, files, early)
+        laid = await lay(host, key, claimed, files, early, may_serve=landing is None or landing.may_serve)
         self._host.failpoints.hit("activation.after-lay")
         try:
-            engine = await host.workers.run(lambda: open_engine(host, key, spec, files, laid))
+            job = Job(lambda: open_engine(host, key, spec, files, laid))
+            host.workers.start(job, quick=laid.source in ("birth", "clean"))  # nothing to fetch, a small log to read
+            engine = await host.workers.finish(job)
         except BaseException as error:
             if laid.paged is not None:
                 await laid.paged.drop()
@@ -220,6 +271,9 @@ class Activation:
             host.telemetry.takeovers.of(laid.source).add()
         claimed = dataclasses.replace(claimed, incarnation=laid.position.incarnation)
         residency = Residency(host, key, spec, claimed, laid, engine)
+        if landing is not None:
+            residency.landing = True
+            residency.refuse(landing.refusal)
         try:
             residency.due.start()
         except Exception as error:  # whatever it is, the next activation may not find the connection open

@@ -1,4 +1,4 @@
-"""What the control plane asks of a node by name, in msgpack: `wake-alarm` (PROTOCOLS section 9), `drain-node` (10)."""
+"""What the control plane asks of a node by name, in msgpack: alarms (PROTOCOLS section 9), drains and moves (10)."""
 
 from __future__ import annotations
 
@@ -40,3 +40,39 @@ class DrainAnswer(msgspec.Struct, array_like=True):
 
     left: int
     released: int
+
+
+class DrainProject(msgspec.Struct, array_like=True):
+    """`drain-project`: end what is awake here behind closed gates of the project."""
+
+    project: str
+
+
+class ProjectLeft(msgspec.Struct, array_like=True):
+    """`left` of `ended`: residencies of the project whose release is still to come."""
+
+    left: int
+    ended: int
+
+
+class DrainObject(msgspec.Struct, array_like=True):
+    """`drain-object`: land and release it by a drain claim. `may_serve`: an incident is recorded and does not stop."""
+
+    scope: str
+    cls: str
+    name: str
+    may_serve: bool = False
+
+
+class SettleObject(msgspec.Struct, array_like=True):
+    """`settle-object`: land and release it, its gate open."""
+
+    scope: str
+    cls: str
+    name: str
+
+
+class Landed(msgspec.Struct, array_like=True):
+    """Answer to both; the lease row says what became of it. `incident`: it was left, since no quorum could be read."""
+
+    incident: str = ""

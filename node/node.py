@@ -21,6 +21,7 @@ from domicile.node.front import NodeFront
 from domicile.node.gauges import bind_gauges
 from domicile.node.host import Host
 from domicile.node.idle_copies import IdleCopies
+from domicile.node.moving import ClosedGates
 from domicile.node.nodes import Nodes
 from domicile.node.peer_handler import PeerHandler
 from domicile.node.permits import Permits
@@ -90,9 +91,15 @@ class Node(NodeFront):
             lambda: self.admission,
         )
         self._draining = Draining(self._residents, self._set_state)
+        closed = ClosedGates(self._host, self._gates, self._residents)
+        self._gates.followed.changed = closed.changed
+        self._activation.found_closed, self._residents.woke = closed.found_closed, closed.woke
         requests = {
             "delete": self.delete_here,
             "describe": self.describe_here,
+            "drain-project": closed.drain_project,
+            "drain-object": closed.drain_object,
+            "settle-object": closed.settle_object,
             "wake-alarm": self._sweep.asked,
             "drain-node": self._draining.asked,
         }

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
+from typing import TypeVar
 
 from domicile.classes import ClassSpec, HookSpec
-from domicile.errors import NoSuchObject, OutcomeUnknown
+from domicile.errors import DomicileError, NoSuchObject, OutcomeUnknown
 from domicile.node.closing import NodeFailure, close_clean, close_out, remove_files, run_sleep_hook
 from domicile.node.database import Database
 from domicile.node.due import DueAlarms
@@ -36,6 +38,8 @@ from domicile.node.values import Call
 from domicile.placement.claims import Claimed
 from domicile.placement.records import Epoch, Incarnation, ObjectKey, Released
 
+T = TypeVar("T")
+
 STUCK_FLUSH_SECS = 2.0
 QUORUM_LATE_SECS = 0.2
 
@@ -57,11 +61,13 @@ class Residency:
         self._host = host
         self.key = key
         self.spec = spec
+        self.landing = False  # claimed to land what there is, and not to serve
         self.claimed = claimed
         self.epoch: Epoch = claimed.epoch
         self.incarnation: Incarnation = laid.position.incarnation
         self.engine = engine
         self.phase = Phase.SERVING
+        self.refusal: DomicileError | None = None
         self.began = self.last_used = self.verified = host.clock.monotonic()
         self.called = False
         self.over: asyncio.Future[None] = host.loop.create_future()
@@ -223,6 +229,13 @@ class Residency:
 
     # Its end.
 
+    def refuse(self, refusal: DomicileError) -> None:
+        """Nobody else's call runs here: what waits and what comes is refused so. What runs finishes; then release."""
+        if self.phase is not Phase.OVER:
+            self.phase = Phase.ENDING
+            self.refusal = refusal
+            self.mailbox.close(refusal)
+
     async def release(self) -> Released | None:
         """End well: stop, land, close; gives what to write into the lease row. None when the right was lost meanwhile.
 
@@ -233,8 +246,9 @@ class Residency:
             await self.rotation.stop()
             await self.leg.flush()  # a base's chunks are read between calls, so before the object stands still for good
             async with self.mailbox.alone():
-                self.mailbox.close(Ended("the object goes to sleep"))
-                await run_sleep_hook(self._host, self)
+                self.mailbox.close(self.refusal or Ended("the object goes to sleep"))
+                if not self.landing:
+                    await run_sleep_hook(self._host, self)
                 self.due.stop()
                 await self.leg.flush()
                 return await close_clean(self._host, self)
@@ -253,11 +267,20 @@ class Residency:
         await self._committed(began)
         return done
 
-    async def change(self, change: Callable[[Database], object]) -> None:
-        """Change rows of the runtime's own; the caller has the object alone. Raises DomicileError."""
+    async def change(self, change: Callable[[Database], T], around: AbstractContextManager[None] | None = None) -> T:
+        """Change rows not by a call of the object's; the caller has the object alone. Gives what `change` does.
+
+        `around` is entered in the thread, outside of the transaction. Raises DomicileError.
+        """
         began, engine = self.log.mark, self.engine
-        await self._host.workers.run(lambda: engine.tx.own(lambda: change(engine.db)))
+
+        def work() -> T:
+            with around or nullcontext():
+                return engine.tx.own(lambda: change(engine.db))
+
+        result = await self._host.workers.run(work)
         await self._committed(began)
+        return result
 
     async def close_deleted(self) -> None:
         """The deletion is committed: waiting calls learn it, the files go."""

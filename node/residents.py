@@ -8,11 +8,13 @@ row is the answer to where the object lives.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
-from domicile.errors import NoSuchObject, NotHome
-from domicile.node.activation import Activation
+from domicile.errors import DomicileError, NoSuchObject, NotHome
+from domicile.node.activation import Activation, Landing
 from domicile.node.errors import Fenced, NodeError
 from domicile.node.host import Host
 from domicile.node.lease_watch import LeaseWatch
@@ -46,7 +48,9 @@ class Residents:
         self._leases = LeaseWatch(host)
         self._ticks = 0
         self._era = 0
+        self._held: dict[str, tuple[float, DomicileError]] = {}
         self.leaving = False
+        self.woke: Callable[[Residency], None] = lambda residency: None
 
     def __len__(self) -> int:
         return len(self._awake)
@@ -58,6 +62,10 @@ class Residents:
     def find(self, object_id: str) -> Residency | None:
         """The residency, if the object is awake here; wakes nothing."""
         return self._awake.get(object_id)
+
+    def asleep(self, object_id: str) -> bool:
+        """Whether nothing here has the object's files: it neither is awake nor wakes."""
+        return object_id not in self._awake and object_id not in self._waking
 
     async def enter(self, key: ObjectKey, *, create: bool = True, may_forward: bool = False) -> Residency:
         """The object's residency, woken if need be. With `create` False an object that is not there stays so.
@@ -72,6 +80,7 @@ class Residents:
             if residency is not None:
                 await self._await_end(residency)
                 continue
+            self._check_held(key.id)
             if self.leaving:
                 raise NotHome("this node is leaving")
             joined = key.id in self._waking
@@ -93,10 +102,13 @@ class Residents:
             waking = self._host.loop.create_task(
                 self._activation.activate(key, row, create=create, may_forward=may_forward)
             )
-            self._waking[key.id] = waking
-            era = self._era
-            waking.add_done_callback(lambda done: self._woken(key, done, era))
+            self._begin(key, waking)
         return waking
+
+    def _begin(self, key: ObjectKey, waking: asyncio.Task[Residency]) -> None:
+        self._waking[key.id] = waking
+        era = self._era
+        waking.add_done_callback(lambda done: self._woken(key, done, era))
 
     def _woken(self, key: ObjectKey, task: asyncio.Task[Residency], era: int) -> None:
         del self._waking[key.id]
@@ -110,6 +122,9 @@ class Residents:
         self._host.telemetry.of_class(key.cls).residents.add(1)
         if era != self._era:
             residency.end(Fenced("this node lost its row while the object woke"))
+        elif residency.landing:
+            self._sleep_soon([residency])
+        self.woke(residency)
         self._make_room()
 
     def forget_row(self, object_id: str) -> None:
@@ -123,10 +138,15 @@ class Residents:
             self._host.telemetry.of_class(residency.key.cls).residents.add(-1)
 
     async def _await_end(self, residency: Residency) -> None:
-        """One that ends is waited for until its release is sent; whoever comes then resolves anew."""
+        """One that ends is waited for until its release is sent; whoever comes then resolves anew.
+
+        Raises what it refuses callers with, if it ends because the object goes elsewhere.
+        """
         if residency.over.done():
             self._gone(residency.key.id, residency)
             return
+        if residency.refusal is not None:
+            raise residency.refusal
         done, _ = await asyncio.wait([residency.over], timeout=ENDING_WAIT_SECS)
         if not done:
             raise NotHome(f"{residency.key} is leaving this node")
@@ -197,6 +217,46 @@ class Residents:
     def _slept(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._host.replace_process(f"objects could not be released: {error!r}")
+
+    # Going elsewhere (section 10, "What a closed gate does").
+
+    def send_away(self, residency: Residency, refusal: DomicileError) -> None:
+        """End the residency well; from now on its callers are refused so."""
+        serving = residency.serving
+        residency.refuse(refusal)
+        if serving:
+            self._sleep_soon([residency])
+
+    async def land(self, key: ObjectKey, landing: Landing) -> None:
+        """Whatever this node has of the object is landed and released, by a claim of its own if it is awake nowhere.
+
+        Safe to repeat; what became of it the lease row says. Raises NotHome when another node holds it, and what stood
+        in a claim's or a lay's way.
+        """
+        if (waking := self._waking.get(key.id)) is not None:
+            await asyncio.wait([waking])
+        residency = self._awake.get(key.id)
+        if residency is None and key.id not in self._waking:
+            if self.leaving:
+                raise NotHome("this node is leaving")
+            waking = self._host.loop.create_task(self._activation.land(key, landing))
+            self._begin(key, waking)
+            with contextlib.suppress(NoSuchObject):
+                residency = await asyncio.shield(waking)
+        if residency is not None:
+            self.send_away(residency, landing.refusal)
+            await asyncio.shield(residency.over)
+
+    def hold(self, object_id: str, refusal: DomicileError, secs: float) -> None:
+        """For so long nobody's call wakes the object here."""
+        now = self._host.clock.monotonic()
+        self._held = {held: (until, error) for held, (until, error) in self._held.items() if until > now}
+        self._held[object_id] = (now + secs, refusal)
+
+    def _check_held(self, object_id: str) -> None:
+        held = self._held.get(object_id) if self._held else None
+        if held is not None and held[0] > self._host.clock.monotonic():
+            raise held[1]
 
     # The end.
 

@@ -67,19 +67,25 @@ class OutOfDate(NodeError):
 Early = asyncio.Task[tuple[Manifest | None, Tag]]
 
 
-async def lay(host: Host, key: ObjectKey, claimed: Claimed, files: Files, early: Early | None) -> Laid:
+async def lay(
+    host: Host, key: ObjectKey, claimed: Claimed, files: Files, early: Early | None, *, may_serve: bool = True
+) -> Laid:
     """Lay `key`'s file for the epoch just claimed. `early`: a read of the manifest that began before the claim.
 
+    Without a read quorum the project's policy rules; not `may_serve`: it waits, whatever the policy (NoQuorum).
     A birth's file is made when it is opened. Raises OutOfDate, Fenced, Corrupt, BlobMissing, BlobUnavailable.
     """
-    return await Takeover(host, key, claimed, files, early).run()
+    return await Takeover(host, key, claimed, files, early, may_serve=may_serve).run()
 
 
 class Takeover:
     """One lay."""
 
-    def __init__(self, host: Host, key: ObjectKey, claimed: Claimed, files: Files, early: Early | None) -> None:
+    def __init__(
+        self, host: Host, key: ObjectKey, claimed: Claimed, files: Files, early: Early | None, *, may_serve: bool
+    ) -> None:
         self._host = host
+        self._may_serve = may_serve
         self._early = early
         self._key = key
         self._claimed = claimed
@@ -214,7 +220,7 @@ class Takeover:
 
     async def _incident(self, manifest: Manifest, asked: Asked, served: Position) -> Manifest:
         """No read quorum: what was answered may be missing. Say so before anything is served, or wait."""
-        if self._host.on_incident(self._key.scope) == "wait":
+        if not self._may_serve or self._host.on_incident(self._key.scope) == "wait":
             raise NoQuorum(
                 f"object {self._key.id}: {len(asked.answered)} of {len(asked.members)} members answered, "
                 f"{asked.needed} are needed"

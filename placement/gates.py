@@ -7,7 +7,7 @@ specific one, so nobody can open or close a gate behind its back. An absent gate
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from domicile.placement.followed import Followed, Seen, Sleep, decode
@@ -65,6 +65,11 @@ class Gates:
     async def read(self, key: ObjectKey) -> Decision:
         """By the store. Raises StoreUnavailable."""
         return decide(self._keys, key, await self._store.read(self._keys.gates_of(key)))
+
+    async def read_all(self, keys: Sequence[ObjectKey]) -> list[Decision]:
+        """As `read`, of many at once, all of one snapshot."""
+        found = await self._store.read([name for key in keys for name in self._keys.gates_of(key)]) if keys else {}
+        return [decide(self._keys, key, found) for key in keys]
 
     async def get(self, gate_key: str) -> Seen[GateRow] | None:
         """One gate by its key. Raises StoreUnavailable."""
