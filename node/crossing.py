@@ -27,25 +27,24 @@ There = Callable[[str], Awaitable[T]]
 
 
 class Crossing:
-    """`homes` says where to begin; `regions` how each is reached."""
+    """`homes` says where an object is; `regions` how each region is reached."""
 
     def __init__(self, homes: HomeRegion, regions: Regions, telemetry: Telemetry) -> None:
-        self._homes = homes
+        self.homes = homes
         self._regions = regions
         self._telemetry = telemetry
         self._ingress: dict[str, str] = {}  # of each region, the address that answered last
 
-    async def ask(self, key: ObjectKey, here: Here[T], there: There[T], twice: Twice) -> T:
-        """Answered `here`, or in the object's region by `there(peer address)`.
+    async def ask(self, key: ObjectKey, region: str, here: Here[T], there: There[T], twice: Twice) -> T:
+        """Answered `here`, or by `there(peer address)` in the object's region, to begin with in `region`.
 
         Raises what is raised there, and errors of `domicile.errors` that say whether it can have run.
         """
-        region = await self._homes.of(key)
         crossed = 0
         came_here = False
         while True:
             try:
-                if region == self._homes.mine:
+                if region == self.homes.mine:
                     came_here = True
                     return await here()
                 crossed += 1
@@ -54,14 +53,14 @@ class Crossing:
                 named = error.extra.get("region")
                 if named is None:
                     raise
-                self._homes.learn(key.id, str(named))
-                if named == region or (named == self._homes.mine and came_here):
+                self.homes.learn(key.id, str(named))
+                if named == region or (named == self.homes.mine and came_here):
                     raise Moving() from error  # each names the other: it is on its way
                 if crossed == CROSSINGS_MAX:
                     raise
                 region = str(named)
             except NotServing:
-                self._homes.forget(key.id)
+                self.homes.forget(key.id)
                 raise
 
     async def into(self, region: str, there: There[T], twice: Twice) -> T:

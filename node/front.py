@@ -8,20 +8,23 @@ from typing import Any
 
 import msgspec
 
-from domicile.errors import BadRequest, DomicileError, NotHome, NotServing, OutcomeUnknown
+from domicile.errors import DomicileError, NotHome, NotServing, OutcomeUnknown
+from domicile.node.crossing import Crossing, Twice
 from domicile.node.deletion import Deletion
 from domicile.node.describe import describe
 from domicile.node.errors import PeerBusy, PeerGone
+from domicile.node.home_region import HomeRegion
 from domicile.node.host import Host
+from domicile.node.listings import Listings
+from domicile.node.peering import Request, ask_region
 from domicile.node.residents import Residents
 from domicile.node.router import Router
 from domicile.node.values import Answer, BatchItem, Call
 from domicile.node.wire.messages import Hops
 from domicile.placement.admission import Admission
-from domicile.placement.directory import Directory
 from domicile.placement.incidents import Incidents
 from domicile.placement.projects import Projects
-from domicile.placement.records import Epoch, Held, Incarnation, NodeRow, ObjectKey, Position, ProjectRow
+from domicile.placement.records import Epoch, Forwarded, Held, Incarnation, NodeRow, ObjectKey, Position, ProjectRow
 from domicile.placement.store import StoreUnavailable
 from domicile.registry import Registry
 
@@ -47,10 +50,23 @@ class NodeFront:
     _registry: Registry
     _residents: Residents
     _router: Router
+    _crossing: Crossing
+    _homes: HomeRegion
     _deletion: Deletion
-    _directory: Directory
+    _listings: Listings
     _projects: Projects
     _incidents: Incidents
+
+    def requests(self) -> dict[str, Request]:
+        """What is asked by name: by nodes of this region, and of others."""
+        return {
+            "delete": self.delete_here,
+            "describe": self.describe_here,
+            "region-delete": self.delete_in_region,
+            "region-describe": self.describe_in_region,
+            "region-list": self._listings.in_region,
+            "region-project": self.project_in_region,
+        }
 
     def now(self) -> float:
         return self._host.clock.monotonic()
@@ -71,16 +87,26 @@ class NodeFront:
             self._host.telemetry.of_class(known).done(outcome, self._host.clock.monotonic() - began)
 
     async def delete(self, key: ObjectKey, if_match: Incarnation | None, idempotency_key: str | None) -> Epoch:
-        self.admission.check()
+        body = msgspec.msgpack.encode(DeleteRequest((key.scope, key.cls, key.name), if_match, idempotency_key))
+        twice: Twice = "harmful" if idempotency_key is None else "keyed"
+        answer = await self._crossing.ask(
+            key,
+            await self._homes.of(key, create=False),
+            lambda: self.delete_in_region(body),
+            ask_region(self._host.peers, "region-delete", body),
+            twice,
+        )
+        return msgspec.msgpack.decode(answer, type=Epoch)
+
+    async def delete_in_region(self, body: bytes) -> bytes:
+        """A deletion that a client, or another region, asks of this one; at most one hop further."""
         try:
-            return await self._deletion.delete(key, if_match, idempotency_key)
+            return await self.delete_here(body)
         except NotHome as error:
             home = self._host.nodes.get(str(error.extra.get("node")))
             if home is None:
                 raise
-            request = DeleteRequest((key.scope, key.cls, key.name), if_match, idempotency_key)
-            answer = await self._ask(home, "delete", msgspec.msgpack.encode(request), changes=True)
-            return msgspec.msgpack.decode(answer, type=Epoch)
+            return await self._ask(home, "delete", body, changes=True)
 
     async def delete_here(self, body: bytes) -> bytes:
         """A deletion that another node forwards."""
@@ -112,21 +138,29 @@ class NodeFront:
         return answers
 
     async def list_objects(self, project: str, cls: str | None, prefix: str, token: str | None) -> dict[str, Any]:
-        page = await self._directory.instances(project, cls, prefix, token)
-        objects = [
-            {"class": e.key.cls, "name": e.key.name, "id": e.key.id, "created_ms": e.created_ms} for e in page.entries
-        ]
-        return {"objects": objects, "token": page.token}
+        return await self._listings.page(project, cls, prefix, token)
 
     async def describe(self, key: ObjectKey) -> dict[str, Any]:
+        body = msgspec.msgpack.encode((key.scope, key.cls, key.name))
+        answer = await self._crossing.ask(
+            key,
+            await self._homes.of(key, create=False),
+            lambda: self.describe_in_region(body),
+            ask_region(self._host.peers, "region-describe", body),
+            "reads",
+        )
+        about: dict[str, Any] = msgspec.json.decode(answer)
+        return about
+
+    async def describe_in_region(self, body: bytes) -> bytes:
+        """What a client, or another region, asks of this one; at most one hop further."""
+        key = ObjectKey(*msgspec.msgpack.decode(body, type=tuple[str, str, str]))
         residency = self._residents.find(key.id)
         awake = residency if residency is not None and residency.serving else None
         home = None if awake is not None else await self._home_of(key)
         if home is not None:
-            answer = await self._ask(home, "describe", msgspec.msgpack.encode((key.scope, key.cls, key.name)))
-            about: dict[str, Any] = msgspec.json.decode(answer)
-            return about
-        return await describe(self._host, self.node_id, key, awake)
+            return await self._ask(home, "describe", body)
+        return msgspec.json.encode(await describe(self._host, self.node_id, key, awake))
 
     async def describe_here(self, body: bytes) -> bytes:
         """What another node asks of an object that is awake here, or was a moment ago."""
@@ -136,14 +170,16 @@ class NodeFront:
         return msgspec.json.encode(await describe(self._host, self.node_id, key, awake))
 
     async def _home_of(self, key: ObjectKey) -> NodeRow | None:
-        """Another live node that holds the object's lease."""
-        if self._host.peers is None:
-            return None
+        """Another live node that holds the object's lease. Raises NotHome for an object of another region."""
         try:
             row = await self._host.leases.read(key.id)
         except StoreUnavailable as error:
             raise NotServing(f"the placement store does not answer: {error}") from error
         state = row.row.state if row is not None else None
+        if isinstance(state, Forwarded):
+            raise NotHome(f"{key} lives in region {state.region}", region=state.region)
+        if self._host.peers is None:
+            return None
         return self._host.nodes.get(state.owner) if isinstance(state, Held) and state.owner != self.node_id else None
 
     async def _ask(self, node: NodeRow, method: str, body: bytes, *, changes: bool = False) -> bytes:
@@ -165,9 +201,18 @@ class NodeFront:
         return await self._projects.list()
 
     async def put_project(self, project: str, region: str | None, on_incident: str | None) -> ProjectRow:
-        if region is not None and region != self._host.config.region:
-            raise BadRequest(f"this node knows one region, {self._host.config.region!r}; not {region!r}")
-        return await self._projects.create(project, region, on_incident)
+        """The home's own region opens the gate."""
+        row = await self._projects.create(project, region, on_incident)
+        home = await self._homes.of_project(project)
+        if home != self._homes.mine:
+            ask = ask_region(self._host.peers, "region-project", msgspec.msgpack.encode(project))
+            await self._crossing.into(home, ask, "keyed")
+        return row
+
+    async def project_in_region(self, body: bytes) -> bytes:
+        """A project that another region has created, with its home here."""
+        await self._projects.create(msgspec.msgpack.decode(body, type=str))
+        return b""
 
     async def cluster(self) -> dict[str, Any]:
         config = self._host.config

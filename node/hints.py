@@ -62,14 +62,11 @@ class Hints:
                 self._log.warning("hints.unsaved", error=str(error))
 
     def _packed(self) -> bytes:
-        classes: dict[str, dict[str, ClassRow]] = {}
-        for (project, cls), row in self._pins.all_known().items():
-            classes.setdefault(project, {})[cls] = row
         kept = Kept(
             dict(self._regions.all_known()),
             dict(self._regions.standins_known()),
             dict(self._projects.all_known()),
-            classes,
+            {project: dict(rows) for project, rows in self._pins.all_known().items()},
         )
         return msgspec.json.encode(kept)
 
@@ -83,5 +80,4 @@ class Hints:
             return
         self._regions.remember(kept.regions, kept.standins)
         self._projects.remember(kept.projects)
-        for project, rows in kept.classes.items():
-            self._pins.remember({(project, cls): row for cls, row in rows.items()})
+        self._pins.remember(kept.classes)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from domicile.errors import NoSuchProject
 from domicile.placement.gates import Gates
 from domicile.placement.pins import Pins
 from domicile.placement.projects import Projects
@@ -39,23 +40,41 @@ class HomeRegion:
         self._first_use = first_use
         self._learned: OrderedDict[str, str] = OrderedDict()
 
-    async def of(self, key: ObjectKey) -> str:
-        """Asks control only for what was never seen. Raises NoSuchProject, NotServing, BadName."""
+    async def of(self, key: ObjectKey, *, create: bool = True) -> str:
+        """Asks control only for what was never seen. With `create` False nothing is created: what nobody knows is here.
+
+        Raises NoSuchProject, NotServing, BadName.
+        """
         by_gate = self._by_gate(key)
         if by_gate is not None:
             return by_gate
         if (learned := self._learned.get(key.id)) is not None:
             return learned
         pin = self._pin(key)
-        region = pin if pin is not None else await self.of_project(key.scope)
-        return await self._regions.place(region, self.mine)
+        if pin is not None:
+            return await self._regions.place(pin, self.mine)
+        return await self.of_project(key.scope, create=create)
 
-    async def of_project(self, project: str) -> str:
-        """The home by policy, stand-ins aside. Raises NoSuchProject, NotServing, BadName."""
+    async def of_project(self, project: str, *, create: bool = True) -> str:
+        """The home by policy. Raises NoSuchProject, NotServing, BadName."""
         known = self._projects.known(project)
         if known is None:
-            known = await (self._projects.ensure(project) if self._first_use else self._projects.get(project))
-        return known.region
+            try:
+                ensured = create and self._first_use
+                known = await (self._projects.ensure(project) if ensured else self._projects.get(project))
+            except NoSuchProject:
+                if create:
+                    raise
+                return self.mine
+        return await self._regions.place(known.region, self.mine)
+
+    async def all_of(self, project: str) -> list[str]:
+        """Every region that objects of the project are born in, its home first. Raises NotServing, BadName."""
+        found = [await self.of_project(project, create=False)]
+        for row in self._pins.of_project(project).values():
+            if row.pin is not None:
+                found.append(await self._regions.place(row.pin, self.mine))
+        return list(dict.fromkeys(found))
 
     def learn(self, object_id: str, region: str) -> None:
         """A row or a gate of another region says that the object is in this one."""

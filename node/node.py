@@ -21,6 +21,7 @@ from domicile.node.front import NodeFront
 from domicile.node.gauges import bind_gauges
 from domicile.node.host import Host
 from domicile.node.idle_copies import IdleCopies
+from domicile.node.listings import Listings
 from domicile.node.moving import ClosedGates
 from domicile.node.nodes import Nodes
 from domicile.node.peer_handler import PeerHandler
@@ -57,7 +58,6 @@ class Node(NodeFront):
         self._gates = Gates(seams.store, self._keys, seams.clock.sleep)
         self._control = ControlView(seams, self._gates)
         self._projects = self._control.projects
-        self._directory = Directory(seams.store, self._keys)
         self._nodes = Nodes(seams.store, self._keys, seams.clock.sleep)
         self._incidents = Incidents(seams.store, self._keys)
         self._host = self._make_host()
@@ -79,7 +79,8 @@ class Node(NodeFront):
         self._evictor = Evictor(seams.store, self._keys, self._timing, seams.clock)
         self._suspects = Suspects(self._host, self._evictor)
         reads = ReplicaReads(self._host, seams.replicas) if seams.replicas is not None else None
-        self._crossing = Crossing(self._control.homes, self._control.regions, seams.telemetry)
+        self._homes = self._control.homes
+        self._crossing = Crossing(self._homes, self._control.regions, seams.telemetry)
         self._router = Router(
             self._host,
             seams.registry,
@@ -94,9 +95,8 @@ class Node(NodeFront):
         closed = ClosedGates(self._host, self._gates, self._residents)
         self._gates.followed.changed = closed.changed
         self._activation.found_closed, self._residents.woke = closed.found_closed, closed.woke
-        requests = {
-            "delete": self.delete_here,
-            "describe": self.describe_here,
+        self._listings = Listings(self._host, Directory(seams.store, self._keys), self._homes, self._crossing)
+        requests = self.requests() | {
             "drain-project": closed.drain_project,
             "drain-object": closed.drain_object,
             "settle-object": closed.settle_object,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from domicile.errors import BadRequest, NotServing
 from domicile.node.errors import BlobMissing, Fenced
 from domicile.node.host import Host
-from domicile.node.peering import Replicas
+from domicile.node.peering import Replicas, Request
 from domicile.node.residency import Phase, Residency
 from domicile.node.residents import Residents
 from domicile.node.router import Router
@@ -30,8 +30,6 @@ from domicile.node.wire.messages import (
     Watermark,
 )
 from domicile.placement.admission import Admission
-
-Request = Callable[[bytes], Awaitable[bytes]]
 
 
 class PeerHandler:
@@ -107,7 +105,9 @@ class PeerHandler:
             await self._host.replicas.dropped(dropped)
 
     async def call(self, call: Call, hops: Hops) -> Answer:
-        return await self._router.call(call, hops)
+        answer = await self._router.call(call, hops)
+        answer.node = answer.node or self._host.nodes.me  # another region knows an address only
+        return answer
 
     async def ask(self, method: str, body: bytes) -> bytes:
         """Raises BadRequest for a request there is not."""

@@ -7,9 +7,10 @@ An address is "host:port" of a node's peer listener.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from domicile.errors import NotServing
 from domicile.node.values import Answer, Call
 from domicile.node.wire.messages import (
     Answered,
@@ -25,6 +26,10 @@ from domicile.node.wire.messages import (
     Relabel,
     Said,
 )
+
+REGION_ASK_SECS = 10.0
+Request = Callable[[bytes], Awaitable[bytes]]
+"""Answers what is asked by name: msgpack in, msgpack or JSON out."""
 
 
 class Peers(Protocol):
@@ -53,6 +58,17 @@ class Peers(Protocol):
     async def ask(self, peer: str, method: str, body: bytes, secs: float) -> bytes: ...
 
     async def close(self) -> None: ...
+
+
+def ask_region(peers: Peers | None, method: str, body: bytes) -> Callable[[str], Awaitable[bytes]]:
+    """A request by name, for `Crossing` to put to a region's ingress. It raises what `Peers.ask` does, NotServing."""
+
+    async def ask(address: str) -> bytes:
+        if peers is None:
+            raise NotServing("this node cannot reach other regions: set PEER_LISTEN")
+        return await peers.ask(address, method, body, REGION_ASK_SECS)
+
+    return ask
 
 
 class Replicas(Protocol):

@@ -65,6 +65,7 @@ class Router:
                     raise
         return await self._crossing.ask(
             call.key,
+            await self._crossing.homes.of(call.key),
             lambda: self._in_region(call, hops),
             lambda address: self._across(address, call),
             self._twice(call),

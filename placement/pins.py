@@ -17,7 +17,6 @@ from domicile.placement.regions import Regions
 from domicile.placement.store import At, Committed, Put, Store, StoreUnavailable
 
 REGISTER_TRIES = 3
-ProjectClass = tuple[str, str]
 
 
 class Pins:
@@ -28,7 +27,7 @@ class Pins:
         self._keys = keys
         self._gates = gates
         self._regions = regions
-        self._seen: dict[ProjectClass, ClassRow] = {}
+        self._seen: dict[str, dict[str, ClassRow]] = {}
         self.changed: Callable[[str, str], None] = lambda project, cls: None
         self.followed = Followed(control, keys.control.projects, ClassRow, sleep)
         self.followed.wanted = lambda key: keys.control.class_of(key) is not None
@@ -36,15 +35,20 @@ class Pins:
 
     def known(self, project: str, cls: str) -> ClassRow | None:
         """As last seen, without asking anyone."""
-        return self._seen.get((project, cls))
+        return self.of_project(project).get(cls)
 
-    def all_known(self) -> Mapping[ProjectClass, ClassRow]:
-        """Likewise, all of them."""
+    def of_project(self, project: str) -> Mapping[str, ClassRow]:
+        """Likewise, all of a project's, by class."""
+        return self._seen.get(project, {})
+
+    def all_known(self) -> Mapping[str, Mapping[str, ClassRow]]:
+        """Likewise, by project."""
         return self._seen
 
-    def remember(self, rows: Mapping[ProjectClass, ClassRow]) -> None:
+    def remember(self, rows: Mapping[str, Mapping[str, ClassRow]]) -> None:
         """Kept from an earlier run; what was seen in this one stands."""
-        self._seen = {**rows, **self._seen}
+        for project, classes in rows.items():
+            self._seen[project] = {**classes, **self.of_project(project)}
 
     async def register(self, project: str, cls: str, pin: str | None) -> ClassRow:
         """At the first birth of a class in a project: record its pin, then open its gate if it is pinned here.
@@ -89,8 +93,8 @@ class Pins:
             self._saw(*of, after.row)
 
     def _saw(self, project: str, cls: str, row: ClassRow) -> ClassRow:
-        before = self._seen.get((project, cls))
-        self._seen[project, cls] = row
+        before = self.known(project, cls)
+        self._seen.setdefault(project, {})[cls] = row
         if before != row:
             self.changed(project, cls)
         return row

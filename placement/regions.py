@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from domicile.errors import BadName, NotServing
 from domicile.placement.followed import Followed, Seen, Sleep, decode
 from domicile.placement.keys import PLACE_RE, ControlKeys
@@ -41,7 +39,7 @@ class Regions:
     async def register(self, row: RegionRow) -> RegionRow:
         """Write the region's row if it is new or says something else; gives what stands.
 
-        An empty `ingress` or `http` leaves the standing one as it is; `since_ms` is that of the first registration.
+        What is empty leaves the standing one as it is; `since_ms` is that of the first registration.
         Raises BadName, StoreUnavailable.
         """
         check_region(row.name)
@@ -154,9 +152,12 @@ def check_region(name: str) -> None:
 
 
 def _over(standing: RegionRow, row: RegionRow) -> RegionRow:
-    return msgspec.structs.replace(
-        row,
-        ingress=row.ingress or standing.ingress,
-        http=row.http or standing.http,
-        since_ms=standing.since_ms,
+    return RegionRow(
+        row.name,
+        row.ingress or standing.ingress,
+        row.http or standing.http,
+        row.placement or standing.placement,
+        row.blobs or standing.blobs,
+        row.blobs_endpoint or standing.blobs_endpoint,
+        standing.since_ms or row.since_ms,
     )

@@ -26,7 +26,10 @@ from domicile.node.wire.network import TcpNetwork
 from domicile.node.workers import ThreadWorkers
 from domicile.placement.embedded import EmbeddedStore
 from domicile.placement.heartbeat import HeartbeatThread
-from domicile.placement.records import ObjectKey
+from domicile.placement.keys import ControlKeys
+from domicile.placement.records import ObjectKey, RegionRow
+from domicile.placement.regions import Regions
+from domicile.placement.store import Store
 from domicile.registry import from_classes
 
 WAIT_SECS = 20.0
@@ -56,7 +59,8 @@ class One:
 
     async def start(self) -> None:
         loop, clock = asyncio.get_running_loop(), self.cluster.watch
-        config = Config(data=str(self.root), projects="first-use", peer_listen="127.0.0.1:0", **self.cluster.settings)
+        own = {"data": str(self.root), "projects": "first-use", "peer_listen": "127.0.0.1:0"}
+        config = Config(**{**own, **self.cluster.settings})
         self.root.mkdir(exist_ok=True)
         self.workers = ThreadWorkers(loop)
         log = logger("json", "info", self.log)
@@ -84,6 +88,7 @@ class One:
                 workers=self.workers,
                 blobs=self.cluster.blobs,
                 store=self.cluster.store,
+                control=self.cluster.control,
                 telemetry=Telemetry(),
                 log=log,
                 failpoints=Failpoints(),
@@ -142,6 +147,7 @@ class NodeGroup:
         self.watch = Watch()
         self.store: EmbeddedStore
         self.blobs: FileBlobs
+        self.control: Store | None = None  # where control's keyspace is; None: in this region's own store
 
     async def start(self, count: int) -> None:
         clock = self.watch
@@ -152,6 +158,12 @@ class NodeGroup:
         for one in self.nodes:
             await one.start()
         await self.until(self._all_known, "every node knows every other")
+        await self.open_ingress()
+
+    async def open_ingress(self) -> None:
+        """Other regions call here, at any node."""
+        regions = Regions(self.control or self.store, ControlKeys("domicile"), self.watch.sleep)
+        await regions.register(RegionRow(self.region, ",".join(one.hood.address for one in self.nodes)))
 
     async def stop(self) -> None:
         for one in self.nodes:

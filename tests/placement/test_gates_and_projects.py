@@ -222,7 +222,7 @@ async def test_with_control_away_the_last_policy_seen_stays(
     A class that was ever registered is born on, and one that never was is not.
     """
     pins = Pins(Away(), keys, following, regions, clock.sleep)  # type: ignore[arg-type]
-    pins.remember({("seen", "Pinned"): ClassRow("r", 3), ("seen", "Free"): ClassRow(None, 3)})
+    pins.remember({"seen": {"Pinned": ClassRow("r", 3), "Free": ClassRow(None, 3)}})
     assert await pins.register("seen", "Free", None) == ClassRow(None, 3)
     assert await pins.register("seen", "Pinned", "r") == ClassRow("r", 3)
     assert await following.get(keys.gate_class("seen", "Pinned")) is not None
