@@ -10,6 +10,7 @@ import ctypes
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -84,7 +85,9 @@ class Disk(Protocol):
         """No matter if it is not there."""
         ...
 
-    def make_dir(self, path: str) -> None: ...
+    def make_dir(self, path: str) -> bool:
+        """With what lies above it. False when it was there."""
+        ...
 
     def remove_dir(self, path: str) -> None:
         """With everything in it; no matter if it is not there."""
@@ -141,11 +144,15 @@ class SystemDisk:
             return None
 
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
-        with open(path, "wb") as file:
-            file.write(data)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
             if sync:
-                file.flush()
-                os.fsync(file.fileno())
+                os.fsync(fd)
+        finally:
+            os.close(fd)
 
     def write_at(self, path: str, offset: int, data: bytes) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -173,10 +180,17 @@ class SystemDisk:
                 os.fsync(file.fileno())
 
     def remove(self, path: str) -> None:
-        Path(path).unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
-    def make_dir(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+    def make_dir(self, path: str) -> bool:
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            return False
+        except FileNotFoundError:
+            os.makedirs(path, exist_ok=True)
+        return True
 
     def remove_dir(self, path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)

@@ -132,7 +132,7 @@ def open_engine(host: Host, key: ObjectKey, spec: ClassSpec, files: Files, laid:
         context = ObjectContext(host, key, db, sql, KvApi(sql), tx, log)
         migrations = tuple(Migration(m.name, m.sql, blake3(m.sql.encode()).digest()) for m in spec.migrations)
         instance = bind(spec.type, context)
-        earliest = alarm_table.earliest_due(db)
+        earliest = None if laid.source == "birth" else alarm_table.earliest_due(db)
     except BaseException:
         db.close()
         raise

@@ -195,8 +195,8 @@ class Layer:
         self._disk.replace(self._files.sidecar, sidecars.encode(sidecar), sync=sync)
 
     def _clear(self) -> None:
-        self._disk.make_dir(self._files.directory)
-        self._disk.remove(self._files.sidecar)
-        self._disk.remove(self._files.log)
-        self._disk.remove(self._files.base)
+        if not self._disk.make_dir(self._files.directory):
+            self._disk.remove(self._files.sidecar)
+            self._disk.remove(self._files.log)
+            self._disk.remove(self._files.base)
         self._host.failpoints.hit("lay.after-clear")

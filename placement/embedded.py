@@ -36,6 +36,7 @@ from domicile.placement.store import (
 )
 
 BATCH_MAX = 256
+WATCH_LAG_MAX = 1000  # changes of others that a watcher sleeps through, well below what the log keeps
 R = TypeVar("R")
 
 
@@ -61,6 +62,20 @@ class _Job:
             self.future.set_exception(self.error)
 
 
+@dataclass(slots=True, eq=False)
+class _Watcher:
+    """`position`: how far it had read when it last fell asleep."""
+
+    loop: asyncio.AbstractEventLoop
+    prefix: str
+    position: int = 0
+
+    def concerned(self, keys: Sequence[str], reached: int) -> bool:
+        """Whether it has to read, now that the log has come to `reached`, `keys` last: not so far behind that what
+        it has yet to read might be dropped."""
+        return reached - self.position > WATCH_LAG_MAX or any(key.startswith(self.prefix) for key in keys)
+
+
 class EmbeddedStore:
     """A Store in one SQLite file (":memory:" for tests). One process, one opener.
 
@@ -84,7 +99,7 @@ class EmbeddedStore:
         self._log = self._ledger.log
         self._on_broken = on_broken
         self._closed = False
-        self._watchers: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._watchers: dict[asyncio.Event, _Watcher] = {}
         self._lock = threading.Lock()
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread = None if inline else threading.Thread(target=self._work, name="placement", daemon=True)
@@ -112,8 +127,9 @@ class EmbeddedStore:
 
     async def watch(self, prefix: str, after: int) -> AsyncIterator[Event | Resync]:
         woken = asyncio.Event()
+        watcher = _Watcher(asyncio.get_running_loop(), prefix)
         with self._lock:
-            self._watchers[woken] = asyncio.get_running_loop()
+            self._watchers[woken] = watcher
         try:
             position = self._log.position(after)
             while not self._closed:
@@ -128,6 +144,7 @@ class EmbeddedStore:
                     if change.key.startswith(prefix):
                         yield Event(change.key, change.version, change.after)
                 if not changes:
+                    watcher.position = position
                     await woken.wait()
         finally:
             with self._lock:
@@ -232,16 +249,23 @@ class EmbeddedStore:
             if self._ledger.broken is not None and self._on_broken is not None:
                 self._on_broken(self._ledger.broken)
         if self._log.tip() != tip:
-            self._wake_watchers()
+            self._wake_watchers(tip[1])
 
-    def _wake_watchers(self) -> None:
+    def _wake_watchers(self, since: int | None = None) -> None:
+        """Those whose prefix a change behind position `since` has, and those far behind; without it all."""
+        found = self._log.read(since) if since is not None else None
+        changes, reached = found if found is not None else ((), 0)
+        everyone = found is None or reached != self._log.tip()[1]
+        keys = [change.key for change in changes]
         with self._lock:
             watchers = list(self._watchers.items())
-        for woken, loop in watchers:
+        for woken, watcher in watchers:
+            if not (everyone or watcher.concerned(keys, reached)):
+                continue
             if self._thread is None:
                 woken.set()
             else:
-                _call_on(loop, woken.set)
+                _call_on(watcher.loop, woken.set)
 
 
 def _attempt(job: _Job) -> None:

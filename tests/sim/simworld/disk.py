@@ -213,12 +213,13 @@ class SimDisk:
         self._used -= len(self._names[path].data)
         self._change(_Change((os.path.dirname(path),), [(path, None)]))
 
-    def make_dir(self, path: str) -> None:
+    def make_dir(self, path: str) -> bool:
         if dead() or path in self._names:
-            return
+            return False
         parent = os.path.dirname(path)
         self.make_dir(parent)
         self._change(_Change((parent,), [(path, _DIR)]))
+        return True
 
     def remove_dir(self, path: str) -> None:
         if dead():
