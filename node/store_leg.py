@@ -51,6 +51,7 @@ class StoreLeg:
         self._flushing = 0
         self._sent: dict[bytes, int] = {}
         self.members: MemberSets | None = None
+        self.closed_incidents: set[Epoch] = set()  # the next manifest drops them
         self.read_chunk: ReadChunk | None = None
         self.on_broken: Callable[[BaseException], None] | None = None
         self.on_landed: Callable[[], None] | None = None
@@ -58,9 +59,13 @@ class StoreLeg:
     @property
     def behind(self) -> bool:
         """Whether the manifest lacks anything of the log, of its base or of its members."""
-        if self.manifest.position != self._log.position or not self._base_landed:
+        if self.manifest.position != self._log.position or not self._base_landed or self._closes_incidents:
             return True
         return self.members is not None and self.members.waiting
+
+    @property
+    def _closes_incidents(self) -> bool:
+        return bool(self.closed_incidents) and any(e in self.closed_incidents for e, _ in self.manifest.incidents)
 
     @property
     def _base_landed(self) -> bool:
@@ -84,14 +89,15 @@ class StoreLeg:
         if self._task is None:
             self._task = self._host.loop.create_task(self._fly())
             self._task.add_done_callback(self._landed_or_broken)
-        elif awaited and self._hurry is not None:
+        elif self._hurry is not None and (awaited or self.unshipped >= GATHER_BYTES):
             _resolve(self._hurry)
 
     def hurry(self) -> None:
-        """A caller has waited long for its quorum: the manifest is to answer."""
+        """Ship what is behind now: a caller has waited long for its quorum, or it is this leg that is waited for."""
+        if not self.behind:
+            return
         self._urgent = True
-        if self.behind:
-            self.committed(awaited=False)
+        self.committed(awaited=False)
         if self._hurry is not None:
             _resolve(self._hurry)
 
@@ -99,8 +105,7 @@ class StoreLeg:
         """Ship until nothing is behind, however long the store takes. Raises what broke the leg, Fenced foremost."""
         self._flushing += 1
         try:
-            if self.behind:
-                self.committed(awaited=True)
+            self.hurry()
             if self._task is not None:
                 await asyncio.shield(self._task)
         finally:
@@ -159,12 +164,11 @@ class StoreLeg:
 
     async def _gather(self) -> None:
         """While nobody waits, let frames gather."""
-        config = self._host.config
-        unshipped = self._log.length - self.manifest.length
-        if self._urgent or self._flushing or unshipped >= GATHER_BYTES or not self._base_landed:
+        if self._urgent or self._flushing or self.unshipped >= GATHER_BYTES or not self._base_landed:
             return
+        left = self._host.config.object_store_interval_ms / 1000 - self.lag(self._host.clock.monotonic())
         self._hurry = self._host.loop.create_future()
-        timer = self._host.loop.call_later(config.object_store_interval_ms / 1000, _resolve, self._hurry)
+        timer = self._host.loop.call_later(left, _resolve, self._hurry)
         try:
             await self._hurry
         finally:
@@ -183,6 +187,9 @@ class StoreLeg:
             following = await (self._extend(reach) if self._base_landed else self._rebase(reach))
             if self.members is not None:
                 following = self.members.enter(following)
+            if self._closes_incidents:
+                still_open = tuple(one for one in following.incidents if one[0] not in self.closed_incidents)
+                following = manifests.with_incidents(following, still_open)
             self._host.failpoints.hit("flight.before-manifest")
             self._sent[following.put_id] = rotations
             self.tag = await register.put(self._host, following, self.tag)

@@ -94,6 +94,25 @@ def test_rotations_reach_the_members(cluster):
     cluster(scenario, Counter, object_wal_rotate_kb=256, object_store_interval_ms=50)
 
 
+def test_a_rotation_does_not_wait_for_the_store_to_be_due(cluster):
+    """Members answer, so the store is in no hurry; a rotation that needs it is, and nobody stands still for long."""
+
+    async def scenario(c):
+        home = c.nodes[0]
+        await home.call("Counter", "a", "increment")
+        residency = home.residency("Counter", "a")
+        await c.until(lambda: residency.replicas.hopeful, "both members are in step")
+        loop, longest = asyncio.get_running_loop(), 0.0
+        while residency.log.rotations < 2:
+            began = loop.time()
+            await home.call("Counter", "a", "grow", 60_000)
+            longest = max(longest, loop.time() - began)
+
+        assert longest < 0.9  # a rotation gives up after a second
+
+    cluster(scenario, Counter, object_wal_rotate_kb=256, object_store_interval_ms=60_000, object_store_lag_ms=120_000)
+
+
 def test_a_read_anywhere_sees_every_write_answered_before_it_began(cluster):
     """Write at the home, read at each other node at once: never stale, and served by the copies there."""
 
