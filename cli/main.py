@@ -195,12 +195,15 @@ def up(
     port: Annotated[
         int | None, typer.Option("--port", min=1, max=65519, help="Of the first node, and so on; 8080, or free ones.")
     ] = None,
+    control: Annotated[
+        bool, typer.Option("--control/--no-control", help="With Temporal and the control process, for operations.")
+    ] = True,
     json: Json = False,
 ) -> None:
-    """Run a whole cluster on this machine: etcd and several nodes."""
+    """Run a whole cluster on this machine: etcd, Temporal, the control process and several nodes."""
     from domicile.cli import up as command
 
-    command.run(command.Up(application, nodes, data, port), Output(as_json=json))
+    command.run(command.Up(application, nodes, data, port, control=control), Output(as_json=json))
 
 
 @app.command()
@@ -219,6 +222,18 @@ def node(
     from domicile.cli import serve
 
     serve.run(dict(os.environ), once=once)
+
+
+@app.command()
+def control(
+    region: Annotated[
+        list[str] | None, typer.Option("--region", help="Only this region's work; may be given several times.")
+    ] = None,
+) -> None:
+    """Run the control plane from its settings: workers for operations, their schedules, and the control API."""
+    from domicile.cli import control as command
+
+    command.run(dict(os.environ), command.Control(tuple(region or ())))
 
 
 @app.command()

@@ -1,7 +1,8 @@
-"""`domicile up`: a cluster on this machine from real parts: etcd, and nodes as in production (API, "CLI").
+"""`domicile up`: a cluster on this machine from real parts: etcd, Temporal, and nodes as in production (API, "CLI").
 
-Under the directory: `etcd/` who owns what, `blobs/` the store, `nodes/nX/` a node's own files, `secret` what nodes
-prove to each other, `cluster.json` addresses and process ids as they are now. Starting again on it resumes.
+Under the directory: `etcd/` who owns what, `blobs/` the store, `nodes/nX/` a node's own files, `control/` and
+`temporal.db` what operations need, `secret` what nodes prove to each other, `cluster.json` addresses and process ids as
+they are now. Starting again on it resumes.
 
 A node whose supervisor is killed stays down, as a machine that was lost; its `start.sh` brings it back. Whatever was
 started here dies with this command.
@@ -24,6 +25,7 @@ from domicile.cli import check, settings
 from domicile.cli.failures import CliError, Exit
 from domicile.cli.local_etcd import LocalEtcd
 from domicile.cli.local_node import SCRIPT, LocalNode, Place
+from domicile.cli.local_operations import LocalOperations
 from domicile.cli.local_ports import HOST, Ports
 from domicile.cli.output import Output
 from domicile.node.supervisor import InUseError, lock_data
@@ -56,6 +58,7 @@ class Up:
     nodes: int
     data: Path
     port: int | None
+    control: bool = True
 
 
 def run(up: Up, output: Output) -> None:
@@ -92,7 +95,10 @@ class Cluster:
         known = before.get("etcd", {}).get("endpoints", [])
         client = ports.take(_port_of(known[0]) if known else 0)
         environ = settings.for_node({n: v for n, v in os.environ.items() if n not in GIVEN})
+        self._operations = LocalOperations(data, before, ports, environ, wanted=up.control)
         self._shared = _shared_settings(environ, app, data, len(places), f"{HOST}:{client}")
+        self._shared |= self._operations.settings
+        self._environ = environ
         settings.loaded({**environ, **self._shared})
         self.nodes = [LocalNode(place, environ, {**self._shared, **_own_settings(place)}) for place in places]
         self._down: set[str] = set()
@@ -103,17 +109,19 @@ class Cluster:
         self._etcd.wait_ready(stop.is_set)
         for node in self.nodes:
             node.start()
+        self._operations.start({**self._environ, **self._shared}, stop.is_set)
         end = time.monotonic() + READY_SECS
         while not stop.wait(LOOK_SECS):
             self._write()
-            if all(node.look().node_id and node.peers >= len(self.nodes) for node in self.nodes):
+            all_know = all(node.look().node_id and node.peers >= len(self.nodes) for node in self.nodes)
+            if all_know and self._operations.ready():
                 break
             for node in self.nodes:
                 if not node.retry_in_use() and (code := node.exit_code()) is not None:
                     raise CliError(f"node {node.place.name} ended with exit code {code}: see {node.log}", Exit.FAILED)
             if time.monotonic() > end:
-                late = ", ".join(node.place.name for node in self.nodes if node.peers < len(self.nodes))
-                raise CliError(f"not all nodes serve after {READY_SECS:g} s: {late}; see their log", Exit.FAILED)
+                late = [node.place.name for node in self.nodes if node.peers < len(self.nodes)] or ["control"]
+                raise CliError(f"not ready after {READY_SECS:g} s: {', '.join(late)}; see the log", Exit.FAILED)
         self._write()
 
     def tell(self, output: Output) -> None:
@@ -125,6 +133,7 @@ class Cluster:
             output.say(f"{node.place.name}  {node.place.url}  pid {node.seen.pid}  {node.place.folder}")
         first = self.nodes[0].place.url
         output.say(f"etcd  {self._etcd.endpoint}  pid {self._etcd.pid}  {self._data / 'etcd'}")
+        self._operations.tell(output)
         output.say(f"\nApp {self._app}. Addresses and pids, always as they are now: {self._file}")
         output.say("Call an object through any node, kill the one it lives on, and call it again:\n")
         output.say(f"  domicile call demo CLASS NAME METHOD '[]' --url {self.nodes[-1].place.url}")
@@ -135,6 +144,7 @@ class Cluster:
         """Once in a while: keep etcd running, see who died and who came, and write that down."""
         if self._etcd.keep() and not output.as_json:
             output.say("etcd died; it was started again")
+        self._operations.look(output)
         for node in self.nodes:
             name, gone = node.place.name, node.look().supervisor_pid is None
             if gone and name not in self._down:
@@ -146,7 +156,8 @@ class Cluster:
         self._write()
 
     def stop(self, output: Output) -> None:
-        """Nodes first, all at once, so that they release what they hold; then what they stand on."""
+        """Operations, then nodes, all at once, so that they release what they hold; then what they stand on."""
+        self._operations.stop()
         for node in self.nodes:
             node.ask_to_end()
         end = time.monotonic() + STOP_SECS
@@ -176,8 +187,7 @@ class Cluster:
                 }
                 for node in self.nodes
             ],
-            "control": None,
-            "temporal": None,
+            **self._operations.document(),
             "etcd": {"endpoints": [self._etcd.endpoint], "pids": [self._etcd.pid] if self._etcd.pid else []},
             "regions": {region: {"blobs": blobs, "ingress": self.nodes[0].place.url}},
         }

@@ -15,6 +15,7 @@ from domicile.node.http.body import DisconnectedError, Message, Receive, Send, r
 from domicile.node.http.headers import Header, answer_head, read_options
 from domicile.node.http.path import call_target, is_call
 from domicile.node.http.routes import Surface, routes_app
+from domicile.node.operations import Operations
 from domicile.node.problems import Log, Problems, Reply
 from domicile.node.values import Call, Front
 
@@ -26,13 +27,23 @@ class App:
     """
 
     def __init__(
-        self, front: Front, log: Log, metrics: Callable[[], bytes], *, body_bytes_max: int, deadline_secs: float
+        self,
+        front: Front,
+        log: Log,
+        metrics: Callable[[], bytes],
+        *,
+        body_bytes_max: int,
+        deadline_secs: float,
+        operations: Operations | None = None,
     ) -> None:
+        """`operations`: None where there is no Temporal."""
         self.body_bytes_max = body_bytes_max
         self.problems = Problems(log, lambda: front.node_id)
         self._front = front
         self._deadline_secs = deadline_secs
-        self._rest: ASGIApp = routes_app(Surface(front, self.problems, metrics, body_bytes_max, deadline_secs))
+        self._rest: ASGIApp = routes_app(
+            Surface(front, self.problems, metrics, body_bytes_max, deadline_secs, operations)
+        )
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -6,6 +6,7 @@ Nothing else builds parts. Run by the supervisor as `python -m domicile.node.mai
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import resource
@@ -33,6 +34,7 @@ from domicile.node.failpoints import Failpoints
 from domicile.node.http.server import HttpServer, Limits, serve
 from domicile.node.neighbourhood import Neighbourhood
 from domicile.node.node import Node
+from domicile.node.operations import Operations
 from domicile.node.seams import Seams
 from domicile.node.sqlite_setup import configure_sqlite
 from domicile.node.supervisor import EXIT_HOPELESS, EXIT_REPLACE, LOCK_FD_VARIABLE
@@ -48,6 +50,7 @@ from domicile.registry import Registry
 from domicile.registry import load as load_app
 
 SWITCH_INTERVAL_SECS = 0.0005
+GC_THRESHOLDS = (20_000, 20, 100)  # a call leaves no cycles: the default looks for some every few dozen calls
 TEMP_VFS = "domicile"
 TEMP_FACTOR = 4  # a statement's temporary files, in sizes of the largest database
 STOP_GRACE_SECS = 10.0
@@ -97,6 +100,7 @@ def _prepare(config: Config) -> None:
     os.makedirs(os.path.join(config.data, "temp"), exist_ok=True)
     configure_sqlite(os.path.join(config.data, "temp"))
     sys.setswitchinterval(SWITCH_INTERVAL_SECS)
+    gc.set_threshold(*GC_THRESHOLDS)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES_WANTED, hard), hard))
 
@@ -165,11 +169,18 @@ class Parts:
         metrics = partial(exposition, node_registry(self._telemetry))
         limits = Limits(body_bytes_max=config.body_max_mb << 20)
         app = App(
-            node, self._log, metrics, body_bytes_max=limits.body_bytes_max, deadline_secs=config.call_deadline_secs
+            node,
+            self._log,
+            metrics,
+            body_bytes_max=limits.body_bytes_max,
+            deadline_secs=config.call_deadline_secs,
+            operations=Operations(config),
         )
         await node.start()
         server = await serve(app, config.listen, self._clock, limits)
         self._lag = self._loop.create_task(watch_loop(self._telemetry, self._clock))
+        gc.collect()
+        gc.freeze()  # code and parts stay for good: no collection looks at them again
         http = f"{server.address[0]}:{server.address[1]}"
         self._log.info("node.serving", node=node.node_id, http=http, data=config.data)
         return server

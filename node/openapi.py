@@ -123,6 +123,10 @@ _SCHEMAS: dict[str, Schema] = {
         {"id": _PROJECT_ID, "region": {"type": "string"}, "term": {"type": "integer"}},
         {"on_incident": {"type": "string"}, "created_ms": {"type": "integer"}},
     ),
+    "Operation": _record(
+        {"id": {"type": "string"}, "workflow": {"type": "string"}, "status": {"type": "string"}, "started": _ANY},
+        {"ended": _ANY, "progress": _ANY, "steps": {"type": "array"}, "result": _ANY, "failure": _ANY},
+    ),
     "Listed": _record({"class": {"type": "string"}, "name": {"type": "string"}}, {"id": {"type": "string"}}),
     "Listing": _record(
         {
@@ -190,10 +194,42 @@ def _operator_paths() -> dict[str, Schema]:
     }
 
 
+def _operation_paths() -> dict[str, Schema]:
+    """What takes longer than a request: started, followed, cancelled."""
+    project, followed = _PATH["project"], _ref("Operation")
+    node = _in("path", "node", {"type": "string", "pattern": "^n-[0-9a-f]{16}$"}, "a node's id")
+    incident = [
+        _in("path", "object_id", {"type": "string", "pattern": "^[0-9a-f]{64}$"}, "the object's id"),
+        _in("path", "epoch", {"type": "string", "pattern": r"^\d{1,19}\.\d{1,19}$"}, "the takeover's epoch"),
+    ]
+    decision = _in("path", "decision", {"type": "string", "enum": ["apply", "keep", "export"]}, "what to do")
+    by_id = _in("path", "id", {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,400}$"}, "an operation's id")
+    where = _json_body(_record({}, {"region": {"anyOf": [_PROJECT_ID, {"type": "null"}]}}, closed=True), required=False)
+    started = _json_body(_record({"workflow": {"type": "string"}, "input": _OBJECT}, closed=True), required=True)
+
+    def followable(at: list[Schema], about: str, body: Schema | None = None) -> Schema:
+        start = {"post": _operation(f"start {about}, or join it", followed, at, body)} if body else {}
+        follow = _operation(f"follow {about}", followed, at)
+        return start | {"get": follow, "delete": _operation(f"cancel {about}", followed, at)}
+
+    return {
+        "/v1/projects/{project}/move": followable(
+            [project], "a project's move", _json_body(_record({"to": {"type": "string"}}, closed=True), required=True)
+        ),
+        "/v1/nodes/{node}/drain": followable([node], "a node's drain", where),
+        "/v1/incidents/{object_id}/{epoch}": {"get": _operation("an incident's recovery", followed, incident)},
+        "/v1/incidents/{object_id}/{epoch}/{decision}": {
+            "post": _operation("decide on an incident", followed, [*incident, decision])
+        },
+        "/v1/control/operations": {"post": _operation("start any operation, or join it", followed, [], started)},
+        "/v1/control/operations/{id}": followable([by_id], "an operation"),
+    }
+
+
 DOCUMENT: dict[str, Any] = {
     "openapi": "3.1.0",
     "info": {"title": "Domicile", "version": "1", "description": "Durable objects by name over HTTP."},
-    "paths": _operator_paths() | _object_paths(),
+    "paths": _operator_paths() | _object_paths() | _operation_paths(),
     "components": {
         "schemas": _SCHEMAS,
         "responses": {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from domicile.errors import BadRequest, NotServing
 from domicile.node.config import Config
+from domicile.placement.records import ObjectKey
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 QUEUE = "domicile-control"  # where every workflow runs; `workflows.queues` says the same
 RPC_TIMEOUT = timedelta(seconds=5)
 QUERY_TIMEOUT = timedelta(seconds=3)
+# What can be started: the first part of its id, and the fields of its input that make the rest.
+IDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "CollectGarbage": ("collect", ("region",)),
+    "DrainNode": ("drain", ("node",)),
+    "FailoverRegion": ("failover", ("project",)),
+    "MoveObject": ("move-object", ("project", "cls", "name")),
+    "MoveProject": ("move", ("project",)),
+    "RecoverIncident": ("incident", ("object_id", "epoch")),
+    "ReplicateProject": ("replicate", ("project",)),
+    "Scrub": ("scrub", ("region",)),
+    "SweepAlarms": ("sweep", ("region",)),
+}
 
 
 class NoSuchOperation(BadRequest):
@@ -53,6 +66,11 @@ class Operations:
         self._config = config
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
+
+    @property
+    def region(self) -> str:
+        """The region of whoever is asked."""
+        return self._config.region
 
     async def client(self) -> Client:
         """Temporal's own client. Raises BadRequest where no Temporal is configured, NotServing."""
@@ -138,6 +156,21 @@ class Operations:
             await handle.signal(name, args=list(args), rpc_timeout=RPC_TIMEOUT)
         except RPCError as error:
             raise _translated(error, operation_id) from error
+
+
+def operation(workflow: str, given: Mapping[str, Any]) -> Operation:
+    """A workflow, its id drawn from its input. Raises BadRequest: no such workflow, or its name's parts are missing."""
+    if workflow not in IDS:
+        raise BadRequest(f"there is no operation {workflow!r}; there are {', '.join(sorted(IDS))}")
+    parts = IDS[workflow][1]
+    missing = [name for name in parts if not isinstance(given.get(name), str) or not given[name]]
+    if missing:
+        raise BadRequest(f"{workflow} needs {', '.join(missing)}, as text")
+    if workflow == "MoveObject":
+        named = ObjectKey.checked(given["project"], given["cls"], given["name"]).id
+    else:
+        named = "-".join(given[name] for name in parts)
+    return Operation(workflow, f"{IDS[workflow][0]}-{named}", given)
 
 
 async def connect(config: Config) -> Client:

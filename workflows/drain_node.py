@@ -34,7 +34,7 @@ class Drained:
 
 @workflow.defn(name="DrainNode")
 class DrainNode:
-    """Id `drain-<node id>`. One that is cancelled, or fails, has the node serve again; drained, it is empty until a restart."""
+    """Id `drain-<node id>`. A node is empty until a restart; one whose drain is cancelled, or fails, serves again."""
 
     def __init__(self) -> None:
         self._step = "begin"

@@ -1,0 +1,185 @@
+"""`domicile control`: the control plane's process: workers, schedules kept right, and the control API (section 10).
+
+One worker for the control queue and one for each region it can reach; regions that come later are taken up as they
+register. Any number of these processes may run: Temporal hands each task to one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import Worker
+
+from domicile.activities import schedules
+from domicile.activities.search_attributes import NotRegisteredError, register
+from domicile.activities.worker import workers
+from domicile.activities.world import Opening, RegionUnknownError
+from domicile.cli import settings
+from domicile.cli.failures import CliError, Exit
+from domicile.errors import NotServing
+from domicile.node.clock import SystemClock
+from domicile.node.config import Config, ConfigError
+from domicile.node.errors import BlobError
+from domicile.node.http.control_app import ControlApp
+from domicile.node.http.server import HttpServer, Limits, serve
+from domicile.node.operations import Operations
+from domicile.node.peers import Peers
+from domicile.node.telemetry import logger
+from domicile.node.wire.hello import Identity
+from domicile.node.wire.network import TcpNetwork
+from domicile.node.wire.tls import peer_tls, secret_from
+from domicile.node.wire.wiring import Wiring
+from domicile.placement.store import PlacementError
+
+LOOK_SECS = 5.0
+RETRY_SECS = 1.0
+REACH_SECS = 5.0
+STOP_GRACE_SECS = 5.0
+
+
+@dataclass(frozen=True)
+class Control:
+    """What the command line asked for. `regions`: only their queues, and not the control queue; empty: all."""
+
+    regions: tuple[str, ...] = ()
+
+
+def run(environ: Mapping[str, str], control: Control) -> None:
+    """Returns when told to stop. Raises CliError when the settings cannot be used, or a part fails for good."""
+    config = settings.loaded(environ).config
+    if not config.temporal:
+        raise CliError("TEMPORAL is not set", Exit.FAILED, "it is Temporal's frontend, host:port")
+    try:
+        asyncio.run(_run(config, control))
+    except (ConfigError, NotRegisteredError, OSError, ValueError, PlacementError) as error:
+        raise CliError(f"the control plane cannot run: {error}", Exit.FAILED) from None
+
+
+async def _run(config: Config, control: Control) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    process = ControlProcess(config, control)
+    running = loop.create_task(process.run())
+    stopping = loop.create_task(stop.wait())
+    await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+    running.cancel()
+    stopping.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+class ControlProcess:
+    """Everything of this process. `run` ends when cancelled, or raises when a part failed."""
+
+    def __init__(self, config: Config, control: Control) -> None:
+        """Raises ConfigError."""
+        self._config = config
+        self._only = control.regions
+        self._clock = SystemClock()
+        self._log = logger(config.log, config.log_level, sys.stderr, process="control")
+        rng = random.Random(int.from_bytes(os.urandom(16), "big"))
+        self.world = Opening(config, self._clock, rng, self._log, self._peers(rng)).world
+        self.operations = Operations(config)
+        self._working: dict[str, asyncio.Task[None]] = {}
+        self._workers: list[Worker] = []
+
+    async def run(self) -> None:
+        """Connect, listen, work, and keep right what there should be."""
+        server: HttpServer | None = None
+        try:
+            client = await self._connected()
+            await register(client, self._clock, self._log)
+            if not self._only:
+                self._work("", workers(client, self.world, ()))
+                server = await self._listen()
+            while True:
+                await self._look(client)
+                await self._wait()
+        finally:
+            if server is not None:
+                await server.stop(STOP_GRACE_SECS)
+            await self._stop_workers()
+            await self.world.close()
+            self._log.info("control.stopped")
+
+    async def _connected(self) -> Client:
+        """Temporal may come up after this process."""
+        while True:
+            try:
+                return await self.operations.client()
+            except NotServing as error:
+                self._log.warning("control.temporal", error=error.detail)
+                await self._clock.sleep(RETRY_SECS)
+
+    async def _listen(self) -> HttpServer:
+        limits = Limits(body_bytes_max=self._config.body_max_mb << 20)
+        server = await serve(ControlApp(self.operations, self._log), self._config.listen, self._clock, limits)
+        self._log.info("control.serving", http=f"{server.address[0]}:{server.address[1]}", pid=os.getpid())
+        return server
+
+    async def _look(self, client: Client) -> None:
+        """Take up regions that have come, and put schedules right. What cannot be done now is done later."""
+        try:
+            for name in await self._regions():
+                if name not in self._working and await self._reaches(name):
+                    self._work(name, workers(client, self.world, (name,), control=False))
+                    self._log.info("control.region", region=name)
+                for wanted in schedules.planned(self._config, name):
+                    await schedules.keep(client, wanted, self._log)
+        except (PlacementError, RPCError) as error:
+            self._log.warning("control.look", error=str(error))
+
+    async def _regions(self) -> list[str]:
+        registered = [row.name for row in await self.world.regions()]
+        return [name for name in {*registered, self._config.region} if not self._only or name in self._only]
+
+    async def _reaches(self, name: str) -> bool:
+        """Whether its placement store answers from here."""
+        try:
+            async with asyncio.timeout(REACH_SECS):
+                region = await self.world.region(name)
+                await region.nodes()
+        except (TimeoutError, PlacementError, BlobError, RegionUnknownError, OSError, ValueError) as error:
+            self._log.warning("control.unreachable", region=name, error=str(error))
+            return False
+        return True
+
+    def _work(self, name: str, its_workers: Sequence[Worker]) -> None:
+        self._workers += its_workers
+
+        async def work() -> None:
+            await asyncio.gather(*(worker.run() for worker in its_workers))
+
+        self._working[name] = asyncio.get_running_loop().create_task(work())
+
+    async def _wait(self) -> None:
+        """Until the next look. Raises what a worker failed with."""
+        done, _ = await asyncio.wait(self._working.values(), timeout=LOOK_SECS)
+        for task in done:
+            task.result()
+
+    async def _stop_workers(self) -> None:
+        await asyncio.gather(*(worker.shutdown() for worker in self._workers if worker.is_running))
+        await asyncio.gather(*self._working.values(), return_exceptions=True)
+
+    def _peers(self, rng: random.Random) -> Peers:
+        """The client leg to nodes. Raises ConfigError."""
+        config = self._config
+        secret = secret_from(Path(config.cluster_secret_file).read_bytes()) if config.cluster_secret_file else b""
+        if not secret:
+            raise ConfigError(["CLUSTER_SECRET_FILE is needed: the control plane proves to nodes that it belongs"])
+        loop = asyncio.get_running_loop()
+        network = TcpNetwork(loop, peer_tls(config.peer_ca_file, config.peer_cert_file, config.peer_key_file))
+        identity = Identity(config.cluster, "control", "", "", secret)
+        return Peers(Wiring(loop, network, lambda: identity, rng.randbytes, self._clock, self._log))
