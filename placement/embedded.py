@@ -159,6 +159,9 @@ class EmbeddedStore:
     async def revoke(self, grant: Grant) -> None:
         await self._submit(lambda: self._ledger.revoke(grant), writes=True)
 
+    async def release(self) -> None:
+        """Nothing here belongs to a loop."""
+
     async def close(self) -> None:
         """Answer what waits and let go of the file. Watches end; whatever comes later raises StoreUnavailable."""
         with self._lock:

@@ -167,6 +167,13 @@ class EtcdStore:
             if fate(error) is not Fate.NO_GRANT:
                 raise StoreUnavailable(told(error)) from error
 
+    async def release(self) -> None:
+        """Its channels are closed."""
+        with self._lock:
+            link = self._links.pop(asyncio.get_running_loop(), None)
+        if link is not None:
+            await link.close()
+
     async def close(self) -> None:
         """Watches end, on every loop; what waits, and whatever comes later, raises StoreUnavailable."""
         with self._lock:

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from contextvars import Context
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from domicile.placement.claims import Registration
 from domicile.placement.node_registry import Membership
 
 T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Deaf once it is closed. grpc has one queue for all loops of a process: what was cancelled here is told here, by
+    whichever loop reads it, at any time, and a refusal would fail that loop in the middle of its own work."""
+
+    def call_soon_threadsafe(
+        self, callback: Callable[[Unpack[Args]], object], *args: Unpack[Args], context: Context | None = None
+    ) -> asyncio.Handle:
+        try:
+            return super().call_soon_threadsafe(callback, *args, context=context)
+        except RuntimeError:
+            if not self.is_closed():
+                raise
+            return asyncio.Handle(callback, args, self, context)
 
 
 class HeartbeatThread:
@@ -25,7 +42,7 @@ class HeartbeatThread:
         """`membership` has not been used on any loop."""
         self.membership = membership
         self.running: Future[None] | None = None
-        self._loop = asyncio.new_event_loop()
+        self._loop = _Loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="heartbeat", daemon=True)
         self._thread.start()
 
@@ -51,11 +68,16 @@ class HeartbeatThread:
         if self._loop.is_closed():
             return
         await self._there(_cancel_others())
+        await self._there(self.membership.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
         self._loop.close()
 
     async def _there(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run it there. Raises RuntimeError after `stop`."""
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("the heartbeat has ended")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
 

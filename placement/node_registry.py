@@ -146,6 +146,10 @@ class Membership:
                     await self._clock.sleep(BACKOFF_SECS)
         return False
 
+    async def close(self) -> None:
+        """It is over, and so is its loop."""
+        await self._store.release()
+
     async def _write(self) -> bool:
         """Put the row on the version last known. False when this attempt is not known to have committed."""
         self._beat += 1

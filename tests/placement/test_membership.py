@@ -445,6 +445,9 @@ async def test_the_heartbeat_goes_on_while_the_loop_is_blocked(tmp_path: Any, ke
         assert registration.node_id == "n1"
         assert await heartbeat.leave("stopped")
         assert await node.stored() is None
+        heartbeat.hurry()  # what is still told to a loop that has ended disturbs nobody
+        with pytest.raises(RuntimeError):
+            await heartbeat.leave("again")
     finally:
         await heartbeat.stop()
         await store.close()

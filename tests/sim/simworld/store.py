@@ -255,6 +255,9 @@ class Session:
     async def revoke(self, grant: Grant) -> None:
         await self._request(lambda: self.server.end_grant(grant), writes=True)
 
+    async def release(self) -> None:
+        """There is one loop."""
+
     async def close(self) -> None:
         self._closed = True
         self.server.wake()
