@@ -21,7 +21,7 @@ class _Loop(asyncio.SelectorEventLoop):
     whichever loop reads it, at any time, and a refusal would fail that loop in the middle of its own work."""
 
     def call_soon_threadsafe(
-        self, callback: Callable[[Unpack[Args]], object], *args: Unpack[Args], context: Context | None = None
+        self, callback: Callable[[Unpack[Args]], object], *args: *Args, context: Context | None = None
     ) -> asyncio.Handle:
         try:
             return super().call_soon_threadsafe(callback, *args, context=context)
