@@ -29,6 +29,7 @@ from domicile.node.permits import Permits
 from domicile.node.reads import ReplicaReads
 from domicile.node.residents import TICK_SECS, Residents
 from domicile.node.router import Router
+from domicile.node.schedules import Schedules
 from domicile.node.seams import Heartbeat, Seams
 from domicile.node.sleepers import Sleepers
 from domicile.node.suspects import Suspects
@@ -130,6 +131,7 @@ class Node(NodeFront):
             self._tick(),
         ):
             self._spawn(part)
+        self._spawn(Schedules(self._host, self._registry, self._projects).run())
         if self._seams.replicas is not None:
             self._spawn(IdleCopies(self._host, self._seams.replicas).run())
 

@@ -38,8 +38,8 @@ def read(method: F) -> F:
 def cron(expression: str, *, name: str | None = None) -> Callable[[F], F]:
     """Schedule a function of the app's module; `name` defaults to the function's. Raises BadArguments.
 
-    Times are UTC. The registry records the schedule as an object of class `Cron` under the app's script; running it is
-    the node's part.
+    Times are UTC. The schedule is an object of class `Cron` under the app's script, `s.<script>`: nodes that load the
+    app see to it that it is there.
     """
     crontab = Crontab.parse(expression)
 

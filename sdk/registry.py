@@ -7,42 +7,28 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from domicile.classes import ClassSpec, build_class
 from domicile.database import Database
 from domicile.errors import BadApp, NoSuchClass, Problem
 from domicile.loading import class_lines, import_app
-from domicile.marks import CRON_MARK, CronMark
+from domicile.marks import CRON_MARK
 from domicile.object import Object
+from domicile.schedule import Cron, CronSpec, cron_class
 from domicile.signature import required
 
 SCRIPT_RE = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-CRON_CLASS = "Cron"
 PLATFORM: tuple[type[Object], ...] = (Database,)
-_RESERVED = frozenset({CRON_CLASS, *(cls.__name__ for cls in PLATFORM)})
-
-
-@dataclass(frozen=True, slots=True)
-class CronSpec:
-    """A schedule of a module's function: the object (`s.<script>`, `Cron`, name). Only recorded here, not yet run."""
-
-    mark: CronMark
-    function: Any
-    is_async: bool
-
-    @property
-    def name(self) -> str:
-        return self.mark.name
+_RESERVED = frozenset({Cron.__name__, *(cls.__name__ for cls in PLATFORM)})
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """What one app serves. `script` is the scope of its schedules, without the `s.`."""
+    """What one app serves. `script` is the scope of its schedules, without the `s.`; with any, `Cron` is served too."""
 
     app: str
     script: str
@@ -65,8 +51,8 @@ def load(app: str, *, script: str | None = None, root: str | Path = ".") -> Regi
     """
     module, name = import_app(app, Path(root))
     problems: list[Problem] = []
-    classes = {spec.name: spec for spec in _classes(module, problems)}
     crons = tuple(_crons(module, problems))
+    classes = {spec.name: spec for spec in (*_classes(module, problems), *_schedules(crons, problems))}
     script = script or name
     if not SCRIPT_RE.fullmatch(script):
         problems.append(Problem(_file(module), 0, "", f"{script!r} is no script id: [A-Za-z0-9_.-]{{1,100}}"))
@@ -75,13 +61,19 @@ def load(app: str, *, script: str | None = None, root: str | Path = ".") -> Regi
     return Registry(app, script, classes, crons)
 
 
-def from_classes(*classes: type[Object], script: str = "app") -> Registry:
+def from_classes(*classes: type[Object], script: str = "app", crons: Sequence[CronSpec] = ()) -> Registry:
     """A registry of classes at hand, for tests and embedding. Raises BadApp."""
     problems: list[Problem] = []
     specs = [build_class(cls, problems, class_lines(inspect.getfile(cls))) for cls in (*PLATFORM, *classes)]
+    specs += _schedules(crons, problems)
     if problems:
         raise BadApp(problems)
-    return Registry(script, script, {spec.name: spec for spec in specs if spec}, ())
+    return Registry(script, script, {spec.name: spec for spec in specs if spec}, tuple(crons))
+
+
+def _schedules(crons: Sequence[CronSpec], problems: list[Problem]) -> Iterator[ClassSpec]:
+    if crons:
+        yield from filter(None, [build_class(cron_class(crons), problems, {})])
 
 
 def _classes(module: ModuleType, problems: list[Problem]) -> Iterator[ClassSpec]:
@@ -108,7 +100,7 @@ def _served(module: ModuleType) -> list[type[Object]]:
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Object) and not value.__name__.startswith("_")
     ]
-    own = [cls for cls in found if cls is not Object and cls not in PLATFORM]
+    own = [cls for cls in found if cls is not Object and cls is not Cron and cls not in PLATFORM]
     # A base that another module keeps abstract is a building block of ours, not one of our classes.
     return [cls for cls in dict.fromkeys(own) if cls.__module__ == module.__name__ or not inspect.isabstract(cls)]
 

@@ -31,6 +31,7 @@ from domicile.placement.records import ObjectKey, RegionRow
 from domicile.placement.regions import Regions
 from domicile.placement.store import Store
 from domicile.registry import from_classes
+from domicile.schedule import CronSpec
 
 WAIT_SECS = 20.0
 SECRET = b"a secret of this test only"
@@ -81,7 +82,7 @@ class One:
             Seams(
                 loop=loop,
                 config=config,
-                registry=from_classes(*self.cluster.classes),
+                registry=from_classes(*self.cluster.classes, crons=self.cluster.crons),
                 clock=clock,
                 disk=SystemDisk(),
                 rng=rng,
@@ -147,6 +148,7 @@ class NodeGroup:
         self.watch = Watch()
         self.store: EmbeddedStore
         self.blobs: FileBlobs
+        self.crons: tuple[CronSpec, ...] = ()
         self.control: Store | None = None  # where control's keyspace is; None: in this region's own store
 
     async def start(self, count: int) -> None:

@@ -74,7 +74,7 @@ def test_what_an_app_serves(write_app, tmp_path):
     found = registry.load(str(write_app(GOOD, "lots.py")))
 
     lot = found.find("Lot")
-    assert sorted(found.classes) == ["Database", "Heard", "Lot"]
+    assert sorted(found.classes) == ["Cron", "Database", "Heard", "Lot"]
     assert found.script == "lots"
     assert {m.name: (m.is_async, m.is_read) for m in lot.methods.values()} == {
         "shared": (False, False),
