@@ -15,15 +15,17 @@ from temporalio.worker import Worker
 
 from domicile.activities.collecting import CollectingActivities
 from domicile.activities.draining import DrainingActivities
+from domicile.activities.recovering import RecoveringActivities
 from domicile.activities.sweeping import SweepingActivities
 from domicile.activities.world import World
 from domicile.workflows.collect_garbage import CollectGarbage
 from domicile.workflows.drain_node import DrainNode
 from domicile.workflows.queues import CONTROL_QUEUE, region_queue
+from domicile.workflows.recover_incident import RecoverIncident
 from domicile.workflows.sweep_alarms import SweepAlarms
 
 HEARTBEAT_EVERY = timedelta(seconds=1)
-WORKFLOWS: tuple[type[Any], ...] = (CollectGarbage, DrainNode, SweepAlarms)
+WORKFLOWS: tuple[type[Any], ...] = (CollectGarbage, DrainNode, RecoverIncident, SweepAlarms)
 
 
 def activities_of(world: World) -> list[Callable[..., Any]]:
@@ -36,6 +38,7 @@ def _steps(world: World) -> Iterable[Sequence[Callable[..., Any]]]:
     return (
         CollectingActivities(world).steps(),
         DrainingActivities(world).steps(),
+        RecoveringActivities(world).steps(),
         SweepingActivities(world).steps(),
     )
 

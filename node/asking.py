@@ -52,10 +52,9 @@ class Asked:
         ]
         return max(copies, key=lambda copy: (copy.position, copy.copy_id), default=None)
 
-    def positions(self) -> tuple[tuple[str, Position], ...]:
-        """For an incident's record."""
-        found = ((copy, answer.position) for copy, answer in sorted(self.answered.items()))
-        return tuple((copy, position) for copy, position in found if position is not None)
+    def positions(self, none: Position) -> tuple[tuple[str, Position], ...]:
+        """For an incident's record; `none`: where a member stands that has nothing (of a birth)."""
+        return tuple((copy, answer.position or none) for copy, answer in sorted(self.answered.items()))
 
 
 class Asking:

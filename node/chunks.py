@@ -80,6 +80,11 @@ def segment_key(object_id: str, incarnation: Incarnation, segment: Segment) -> s
     return f"{object_id}/{incarnation}/{segment.generation}/{piece}"
 
 
+def lost_key(object_id: str, epoch: Epoch, part: str) -> str:
+    """What an incident keeps in the store, apart from what is collected: `lost/<object>/<epoch>/<part>`."""
+    return f"lost/{object_id}/{epoch}/{part}"
+
+
 def chunks_of(size: int) -> int:
     """How many chunks a base of `size` bytes has."""
     return -(-size // CHUNK_BYTES)

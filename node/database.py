@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import apsw
@@ -18,14 +19,12 @@ from domicile.node.birth import PAGE_SIZE
 from domicile.node.errors import Corrupt, Ended
 from domicile.node.sql_errors import is_broken, translate, unopened
 from domicile.node.sqlite_bytes import StorageFailed as StorageFailed
-from domicile.node.sqlite_setup import PROGRESS_STEPS, STATEMENTS_CACHED, configure
+from domicile.node.sqlite_setup import PROGRESS_STEPS, STATEMENTS_CACHED, configure, rebuilding
 
 Value = str | int | float | bytes | None
 Params = Sequence[Value] | dict[str, Value]
 
-WAL_HEADER = 32
-FRAME = 24 + PAGE_SIZE
-
+WAL_HEADER, FRAME = 32, 24 + PAGE_SIZE
 RESERVE_PAGES = 256  # beyond the cap, for the runtime's own rows: a full object must still answer a delete
 
 
@@ -158,6 +157,10 @@ class Database:
             raise self._translated(error) from error
         finally:
             self.rights.internal = False
+
+    def rebuilding(self, *, exactly: bool) -> AbstractContextManager[None]:
+        """Outside of transactions, between calls: see `sqlite_setup.rebuilding`."""
+        return rebuilding(self._connection, exactly=exactly)
 
     # Statements.
 

@@ -21,6 +21,7 @@ from domicile.node.front import NodeFront
 from domicile.node.gauges import bind_gauges
 from domicile.node.host import Host
 from domicile.node.idle_copies import IdleCopies
+from domicile.node.incident_desk import IncidentDesk
 from domicile.node.listings import Listings
 from domicile.node.moving import ClosedGates
 from domicile.node.nodes import Nodes
@@ -29,7 +30,6 @@ from domicile.node.permits import Permits
 from domicile.node.reads import ReplicaReads
 from domicile.node.residents import TICK_SECS, Residents
 from domicile.node.router import Router
-from domicile.node.schedules import Schedules
 from domicile.node.seams import Heartbeat, Seams
 from domicile.node.sleepers import Sleepers
 from domicile.node.suspects import Suspects
@@ -97,13 +97,11 @@ class Node(NodeFront):
         self._gates.followed.changed = closed.changed
         self._activation.found_closed, self._residents.woke = closed.found_closed, closed.woke
         self._listings = Listings(self._host, Directory(seams.store, self._keys), self._homes, self._crossing)
-        requests = self.requests() | {
-            "drain-project": closed.drain_project,
-            "drain-object": closed.drain_object,
-            "settle-object": closed.settle_object,
-            "wake-alarm": self._sweep.asked,
-            "drain-node": self._draining.asked,
-        }
+        desk = IncidentDesk(self._host, self._residents, seams.replicas, lambda fence: self.handler.fence(fence))
+        requests = self.requests() | desk.requests()
+        requests |= {"wake-alarm": self._sweep.asked, "drain-node": self._draining.asked}
+        moving = {"drain-project": closed.drain_project, "drain-object": closed.drain_object}
+        requests |= moving | {"settle-object": closed.settle_object}
         self.handler = PeerHandler(self._host, self._residents, self._router, requests, lambda: self.admission)
         bind_gauges(seams.telemetry, seams.clock, self._residents, self._nodes)
         self._nodes.departed = self._departed
@@ -111,10 +109,9 @@ class Node(NodeFront):
         self._deletion = Deletion(self._host, self._residents)
         self._tasks: list[asyncio.Task[None]] = []
         self._registration: Registration | None = None
-        self._registrations = 0
+        self._registrations, self._stopping = 0, False
         self._heartbeat: Heartbeat | None = None
         self._state = "serving"
-        self._stopping = False
         self.node_id = ""
         self.admission = Admission(self._timing, seams.clock.monotonic)
 
@@ -131,7 +128,6 @@ class Node(NodeFront):
             self._tick(),
         ):
             self._spawn(part)
-        self._spawn(Schedules(self._host, self._registry, self._projects).run())
         if self._seams.replicas is not None:
             self._spawn(IdleCopies(self._host, self._seams.replicas).run())
 

@@ -30,7 +30,7 @@ from domicile.node.replica_leaving import Leaving
 from domicile.node.replica_recovery import open_copies
 from domicile.node.replica_rules import Message, Work, Write, fence_answer, raised
 from domicile.node.replica_staging import ClaimStands, Source, Stager
-from domicile.node.replica_state import apply
+from domicile.node.replica_state import State, apply
 from domicile.node.replica_work import LongWork, Outside
 from domicile.node.replica_writer import Answer, Writer
 from domicile.node.wire.messages import (
@@ -209,6 +209,10 @@ class Replicas:
         if state is None or state.held is None or state.unfolded is not None or copy.busy:
             return None
         return CopyView(self._files, copy)
+
+    def state_of(self, object_id: str) -> State | None:
+        """What is known of the copy, its stub and its fence, by the last record written; None: nothing."""
+        return self._copy(bytes.fromhex(object_id)).state
 
     def idle(self, secs: float) -> list[str]:
         """Some of the objects whose copies nothing was said to for so long, or since the start: let them go if you can.

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
-from typing import TypeVar
 
 from domicile.classes import ClassSpec, HookSpec
 from domicile.errors import DomicileError, NoSuchObject, OutcomeUnknown
@@ -37,8 +35,6 @@ from domicile.node.transaction import Done
 from domicile.node.values import Call
 from domicile.placement.claims import Claimed
 from domicile.placement.records import Epoch, Incarnation, ObjectKey, Released
-
-T = TypeVar("T")
 
 STUCK_FLUSH_SECS = 2.0
 QUORUM_LATE_SECS = 0.2
@@ -267,20 +263,11 @@ class Residency:
         await self._committed(began)
         return done
 
-    async def change(self, change: Callable[[Database], T], around: AbstractContextManager[None] | None = None) -> T:
-        """Change rows not by a call of the object's; the caller has the object alone. Gives what `change` does.
-
-        `around` is entered in the thread, outside of the transaction. Raises DomicileError.
-        """
+    async def change(self, change: Callable[[Database], object]) -> None:
+        """Change rows of the runtime's own; the caller has the object alone. Raises DomicileError."""
         began, engine = self.log.mark, self.engine
-
-        def work() -> T:
-            with around or nullcontext():
-                return engine.tx.own(lambda: change(engine.db))
-
-        result = await self._host.workers.run(work)
+        await self._host.workers.run(lambda: engine.tx.own(lambda: change(engine.db)))
         await self._committed(began)
-        return result
 
     async def close_deleted(self) -> None:
         """The deletion is committed: waiting calls learn it, the files go."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import apsw
 
@@ -58,3 +60,21 @@ def restrict(connection: apsw.Connection) -> None:
     connection.limit(apsw.SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)
     connection.limit(apsw.SQLITE_LIMIT_SQL_LENGTH, SQL_BYTES_MAX)
     connection.limit(apsw.SQLITE_LIMIT_WORKER_THREADS, 0)
+
+
+@contextmanager
+def rebuilding(connection: apsw.Connection, *, exactly: bool) -> Iterator[None]:
+    """Rows that were there once come in as they were: no trigger runs a second time.
+
+    `exactly`: no foreign key acts either, and what virtual tables keep is written like any other table.
+    """
+    changed = {apsw.SQLITE_DBCONFIG_ENABLE_TRIGGER: 0}
+    if exactly:
+        changed |= {apsw.SQLITE_DBCONFIG_ENABLE_FKEY: 0, apsw.SQLITE_DBCONFIG_DEFENSIVE: 0}
+    for setting, value in changed.items():
+        connection.config(setting, value)
+    try:
+        yield
+    finally:
+        for setting in changed:
+            connection.config(setting, 1)

@@ -28,7 +28,8 @@ from domicile.node.paging import PagedBase
 from domicile.node.quorum import Members
 from domicile.node.register import Conflict, Tag
 from domicile.placement.claims import Claimed
-from domicile.placement.records import Generation, Incarnation, IncidentRow, ObjectKey, Position, Released
+from domicile.placement.incidents import IncidentRow
+from domicile.placement.records import Generation, Incarnation, ObjectKey, Position, Released
 
 LaidFrom = Literal["birth", "clean", "own", "member", "store"]
 
@@ -194,15 +195,16 @@ class Takeover:
 
     async def _adopt(self, manifest: Manifest, tag: Tag, own: OwnCopy | None, asked: Asked) -> Laid:
         """Steps 3 to 5: lay the greatest position, fence, cut."""
-        at, shape = manifest.position, BaseShape.of(manifest)
+        at, shape, digest = manifest.position, BaseShape.of(manifest), manifest.checksum
         source: LaidFrom = "store"
         member = asked.greatest()
         if own is not None:
             at, shape, source = own.position, own.shape, "own"
+            digest = own.checksum_at(self._key.id, at.length)
         if member is not None and member.position > at:
-            at, shape, source = member.position, member.shape, "member"
+            at, shape, source, digest = member.position, member.shape, "member", member.checksum
         if not asked.enough:
-            manifest = await self._incident(manifest, asked, at)
+            manifest = await self._incident(manifest, asked, at, digest)
         paged = None
         if source == "store":
             paged = await self._layer.restore(manifest)
@@ -218,14 +220,25 @@ class Takeover:
             raise
         return dataclasses.replace(laid, based=at.generation == manifest.generation)
 
-    async def _incident(self, manifest: Manifest, asked: Asked, served: Position) -> Manifest:
+    async def _incident(self, manifest: Manifest, asked: Asked, served: Position, digest: bytes) -> Manifest:
         """No read quorum: what was answered may be missing. Say so before anything is served, or wait."""
         if not self._may_serve or self._host.on_incident(self._key.scope) == "wait":
             raise NoQuorum(
                 f"object {self._key.id}: {len(asked.answered)} of {len(asked.members)} members answered, "
                 f"{asked.needed} are needed"
             )
-        row = IncidentRow(asked.members, asked.positions(), served)
+        key, answered = self._key, asked.positions(manifest.position)
+        row = IncidentRow(
+            asked.members,
+            answered,
+            served,
+            scope=key.scope,
+            cls=key.cls,
+            name=key.name,
+            needed=asked.needed,
+            checksum=digest,
+            at_ms=self._host.clock.wall_ms(),
+        )
         await self._host.incidents.record(self._key.id, self._epoch, row)
         self._host.log.error("takeover.incident", object=str(self._key), epoch=str(self._epoch), served=str(served))
         return manifests.with_incidents(manifest, (*manifest.incidents, (self._epoch, served)))

@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from domicile.placement.followed import decode
 from domicile.placement.keys import Keys
-from domicile.placement.records import Epoch, IncidentRow, encode
-from domicile.placement.store import Put, Store
+from domicile.placement.records import Epoch, Position, encode
+from domicile.placement.store import Delete, Put, Store
+
+
+class IncidentRow(msgspec.Struct, frozen=True):
+    """`incidents/<object_id>/<epoch>`: a takeover that could not prove it has every answered write.
+
+    `needed`: how many members it takes to hear of every answered write, those that answered among them. `checksum`: of
+    the log that was served, 16 bytes. A row that lacks them (b"", 0) waits for all that were asked.
+    """
+
+    asked: tuple[str, ...]
+    answered: tuple[tuple[str, Position], ...]
+    served: Position
+    scope: str = ""
+    cls: str = ""
+    name: str = ""
+    needed: int = 0
+    checksum: bytes = b""
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +49,16 @@ class Incidents:
     async def record(self, object_id: str, epoch: Epoch, row: IncidentRow) -> None:
         """Before anything is served. Recording it twice is harmless: the epoch is one takeover's."""
         await self._store.write([], [Put(self._keys.incident(object_id, str(epoch)), encode(row))])
+
+    async def get(self, object_id: str, epoch: str) -> IncidentRow | None:
+        """The row; None when it is closed."""
+        key = self._keys.incident(object_id, epoch)
+        record = (await self._store.read([key])).get(key)
+        return decode(record, IncidentRow).row if record is not None else None
+
+    async def close(self, object_id: str, epoch: str) -> None:
+        """Once no manifest carries it. Closing it twice is harmless."""
+        await self._store.write([], [Delete(self._keys.incident(object_id, epoch))])
 
     async def open(self) -> list[Incident]:
         """All that are open, by object."""

@@ -251,14 +251,6 @@ class DepartureRow(msgspec.Struct, frozen=True):
     copy_id: str = ""
 
 
-class IncidentRow(msgspec.Struct, frozen=True):
-    """`incidents/<object_id>/<epoch>`: a takeover that could not prove it has every answered write."""
-
-    asked: tuple[str, ...]
-    answered: tuple[tuple[str, Position], ...]
-    served: Position
-
-
 class ProjectRow(msgspec.Struct, frozen=True):
     """`projects/<id>` in the control keyspace: policy and the project's term counter."""
 

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from domicile.node.values import Front
 from domicile.placement.followed import decode
+from domicile.placement.incidents import IncidentRow
 from domicile.placement.keys import Keys
-from domicile.placement.records import DepartureRow, Epoch, Held, IncidentRow, LeaseRow, ObjectKey, encode
+from domicile.placement.records import DepartureRow, Epoch, Held, LeaseRow, ObjectKey, encode
 from domicile.placement.store import Delete, Event, Put
 from simworld.checker import Violation, check
 from simworld.client import NotReached

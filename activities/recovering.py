@@ -1,0 +1,181 @@
+"""What RecoverIncident does in its region: asks nodes for copies, compares, has the home bring rows back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from domicile.activities import branch_report
+from domicile.activities.world import RegionWorld, World
+from domicile.errors import DomicileError, NotHome
+from domicile.node.chunks import lost_key
+from domicile.node.errors import PeerBusy, PeerGone
+from domicile.node.incident_messages import (
+    BranchAt,
+    BranchesFound,
+    BranchStored,
+    FindBranches,
+    ForgetBranch,
+    Repair,
+    Repaired,
+    StoreBranch,
+)
+from domicile.node.row_diff import diff
+from domicile.placement.incidents import IncidentRow, Incidents
+from domicile.placement.records import Epoch, Held, NodeRow
+from domicile.workflows.recover_incident import Branch, Closed, Decision, Incident, Look, LookFor
+
+FIND_SECS, STORE_SECS, REPAIR_SECS = 10.0, 120.0, 300.0
+LOOK_SECS = 3600.0
+PAUSE_FIRST_SECS, PAUSE_MAX_SECS = 0.5, 20.0
+HOPS_MAX = 5
+
+T = TypeVar("T")
+Found = tuple[NodeRow, BranchesFound]
+
+
+class RecoveringActivities:
+    """Run where the region's nodes and bucket are near."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def steps(self) -> Sequence[Callable[..., Any]]:
+        """The activities."""
+        return (self.look, self.compare, self.repair, self.forget)
+
+    @activity.defn(name="incident-look")
+    async def look(self, asked: LookFor) -> Look:
+        """Ask every node, again and again, until others than those known have been heard of, or all that are needed."""
+        region = await self._world.region(asked.incident.region)
+        began, pause = self._world.clock.monotonic(), PAUSE_FIRST_SECS
+        while True:
+            look, _, _ = await _look(region, asked.incident)
+            news = asked.known is None or sorted(asked.known) != look.heard
+            if news or look.suffices or not look.open or self._world.clock.monotonic() - began > LOOK_SECS:
+                return look
+            activity.heartbeat({"heard": len(look.heard), "missing": len(look.missing)})
+            await self._world.clock.sleep(pause)
+            pause = min(pause * 1.5, PAUSE_MAX_SECS)
+
+    @activity.defn(name="incident-compare")
+    async def compare(self, asked: Incident) -> Branch:
+        """Have the longest branch stored as databases, and say by rows what differs from what was served."""
+        region = await self._world.region(asked.region)
+        _, row, branches = await _look(region, asked)
+        if row is None or not branches:
+            raise ApplicationError(f"the branch of {asked.object} is not to be had: its node is away")
+        node, branch = branches[0]
+        epoch = Epoch.parse(asked.epoch)
+        request = StoreBranch(asked.object, epoch, row.served, row.checksum, branch.source)
+        stored = msgspec.msgpack.decode(
+            await self._beating(region.ask(node, "incident-store", msgspec.msgpack.encode(request), STORE_SECS)),
+            type=BranchStored,
+        )
+        served, lost, report = (lost_key(asked.object, epoch, part) for part in ("served.db", "lost.db", "diff.json"))
+        before, after = (await region.blobs.get(served)).data, (await region.blobs.get(lost)).data
+        found = await self._beating(asyncio.to_thread(partial(diff, before, after)))
+        await region.blobs.put(report, branch_report.full(found))
+        rows, tables = branch_report.rows_of(found), branch_report.summary(found)
+        return Branch(lost, stored.size, report, rows, tables, branch_report.altered(found))
+
+    @activity.defn(name="incident-repair")
+    async def repair(self, asked: Decision) -> Closed:
+        """Asked of the object's home, wherever that is; safe to repeat."""
+        region = await self._world.region(asked.incident.region)
+        row = await Incidents(region.store, region.keys).get(asked.incident.object, asked.incident.epoch)
+        if row is None:
+            return Closed("void")
+        epoch = Epoch.parse(asked.incident.epoch)
+        repair = Repair(row.scope, row.cls, row.name, row.served.incarnation, epoch, asked.action)  # type: ignore[arg-type]
+        answer = await self._beating(_ask_home(region, asked.incident.object, row, msgspec.msgpack.encode(repair)))
+        done = msgspec.msgpack.decode(answer, type=Repaired)
+        return Closed(done.outcome, done.rows, done.already, done.left, list(done.shown), done.why)
+
+    @activity.defn(name="incident-forget")
+    async def forget(self, asked: Incident) -> None:
+        """The incident is closed: `lost/` of every node that answers gives it up, then the row goes."""
+        region = await self._world.region(asked.region)
+        body = msgspec.msgpack.encode(ForgetBranch(asked.object, Epoch.parse(asked.epoch)))
+        for node in await region.nodes():
+            try:
+                await region.ask(node, "incident-forget", body, FIND_SECS)
+            except (PeerGone, PeerBusy, DomicileError) as error:
+                self._world.log.warning("incident.forget", node=node.node_id, object=asked.object, error=str(error))
+        await Incidents(region.store, region.keys).close(asked.object, asked.epoch)
+
+    async def _beating(self, work: Any) -> Any:
+        """What takes longer than a heartbeat may: the activity shows that it lives."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                activity.heartbeat()
+                await asyncio.wait([task], timeout=PAUSE_MAX_SECS)
+        finally:
+            task.cancel()
+        return task.result()
+
+
+async def _look(
+    region: RegionWorld, asked: Incident
+) -> tuple[Look, IncidentRow | None, list[tuple[NodeRow, BranchAt]]]:
+    """What is known now, the row, and the branches, the longest first."""
+    row = await Incidents(region.store, region.keys).get(asked.object, asked.epoch)
+    if row is None:
+        return Look(open=False), None, []
+    request = FindBranches(asked.object, Epoch.parse(asked.epoch), row.served, row.asked)
+    found = await _ask_all(region, msgspec.msgpack.encode(request))
+    heard = {copy for copy, _ in row.answered} | {answer.copy_id for _, answer in found if answer.heard}
+    missing = sorted(set(row.asked) - heard)
+    branches = [(node, branch) for node, answer in found for branch in answer.branches]
+    branches.sort(key=lambda one: one[1].position, reverse=True)
+    look = Look(
+        open=True,
+        named=f"{row.scope}/{row.cls}/{row.name}",
+        heard=sorted(heard & set(row.asked)),
+        missing=missing,
+        suffices=not missing or 0 < row.needed <= len(heard & set(row.asked)),
+        node=branches[0][0].node_id if branches else "",
+        source=branches[0][1].source if branches else "",
+        position=str(branches[0][1].position) if branches else "",
+    )
+    return look, row, branches
+
+
+async def _ask_all(region: RegionWorld, body: bytes) -> list[Found]:
+    async def one(node: NodeRow) -> Found | None:
+        try:
+            answer = await region.ask(node, "incident-find", body, FIND_SECS)
+        except (PeerGone, PeerBusy, DomicileError):
+            return None  # not heard; asked again
+        return node, msgspec.msgpack.decode(answer, type=BranchesFound)
+
+    answers = await asyncio.gather(*(one(node) for node in await region.nodes() if node.peer))
+    return [answer for answer in answers if answer is not None]
+
+
+async def _ask_home(region: RegionWorld, object_id: str, row: IncidentRow, body: bytes) -> bytes:
+    """The node that has the object awake, or one that may wake it. Raises what it raises, PeerGone, PeerBusy."""
+    nodes = {node.node_id: node for node in await region.nodes() if node.peer}
+    lease = await region.leases.read(object_id)
+    state = lease.row.state if lease is not None else None
+    owner = nodes.get(state.owner) if isinstance(state, Held) else None
+    serving = [node for node in nodes.values() if node.state == "serving" and row.cls in node.classes]
+    if owner is None and not serving:
+        raise ApplicationError(f"no node of region {region.name} serves the class {row.cls}")
+    node = owner or serving[0]
+    for _ in range(HOPS_MAX):
+        try:
+            return await region.ask(node, "incident-repair", body, REPAIR_SECS)
+        except NotHome as error:
+            home = nodes.get(str(error.extra.get("node")))
+            if home is None:
+                raise
+            node = home
+    raise ApplicationError(f"the home of {object_id} keeps changing")

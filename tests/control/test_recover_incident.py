@@ -1,0 +1,276 @@
+"""RecoverIncident: what an object was served without comes back, or a person decides (PROTOCOLS section 10)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from domicile import Object
+from domicile.node import manifest as manifests
+from domicile.node.blobs.base import Blobs, Precondition
+from domicile.node.chunks import manifest_key
+from domicile.node.errors import BlobUnavailable
+from domicile.placement.incidents import Incidents
+from domicile.placement.keys import Keys
+from domicile.placement.records import ObjectKey
+from domicile.workflows.queues import CONTROL_QUEUE
+from domicile.workflows.recover_incident import Incident, Recovered, RecoverIncident
+
+THREE = {"object_replicas": 3, "object_quorum": 2, "object_takeover_wait_ms": 300}
+KEY = ObjectKey("demo", "Ledger", "one")
+
+
+class Ledger(Object):
+    """Entries, each with a text."""
+
+    def init(self) -> None:
+        self.sql.exec("CREATE TABLE entries(id INTEGER PRIMARY KEY, what TEXT)")
+
+    def note(self, id: int, what: str) -> str:
+        self.sql.exec("INSERT OR REPLACE INTO entries VALUES (?, ?)", id, what)
+        return what
+
+    def all(self) -> dict[str, str]:
+        return {str(row["id"]): row["what"] for row in self.sql.query("SELECT * FROM entries ORDER BY id")}
+
+
+class CutOff:
+    """The bucket as a node sees it whose way there is cut: what it writes lasts with its members alone."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self.get, self.list, self.delete = blobs.get, blobs.list, blobs.delete
+
+    async def put(self, key: str, data: bytes, condition: Precondition = None) -> str:
+        raise BlobUnavailable("cut off")
+
+    async def close(self) -> None: ...
+
+
+async def lose(group: Any) -> tuple[Any, list[Any]]:
+    """Answered writes that only two stopped replicas have: (the node that serves without them, the two)."""
+    first = group.nodes[0]
+    await first.call("Ledger", "one", "note", 1, "before")
+    await first.call("Ledger", "one", "note", 2, "before")
+    home = group.home("Ledger", "one")
+    await home.residency("Ledger", "one").leg.flush()
+    members = [one for one in group.nodes if one is not home]
+    behind = members.pop()
+    await behind.crash()
+    home.node._host.blobs = CutOff(group.blobs)
+    for id, what in ((2, "changed"), (3, "lost")):
+        await home.call("Ledger", "one", "note", id, what, key=f"key {id}")
+    for one in (home, *members):
+        await one.crash()
+    await back(group, behind)
+    return behind, members
+
+
+async def back(group: Any, *ones: Any) -> None:
+    """Nodes that return with the disk they had."""
+    for one in ones:
+        await one.start()
+        group.nodes.append(one)
+
+
+async def incident(plane: Any) -> Incident:
+    """The one that is on record."""
+    group = plane.regions["local"]
+    (found,) = await Incidents(group.store, Keys("domicile", "local")).open()
+    assert found.object_id == KEY.id
+    return Incident("local", found.object_id, found.epoch)
+
+
+async def recover(plane: Any, asked: Incident) -> Any:
+    return await plane.client.start_workflow(
+        RecoverIncident.run, asked, id=f"incident-{asked.object}-{asked.epoch}", task_queue=CONTROL_QUEUE
+    )
+
+
+async def at_step(plane: Any, handle: Any, step: str) -> dict[str, Any]:
+    async def there() -> bool:
+        return bool((await handle.query(RecoverIncident.progress))["step"] == step)
+
+    await plane.until(there, f"the workflow is at {step}")
+    progress: dict[str, Any] = await handle.query(RecoverIncident.progress)
+    return progress
+
+
+async def closed(plane: Any) -> None:
+    """Neither row nor manifest has an incident, and nothing is kept for one."""
+    group = plane.regions["local"]
+    assert not await Incidents(group.store, Keys("domicile", "local")).open()
+    manifest = manifests.decode((await group.blobs.get(manifest_key(KEY.id))).data)
+    assert manifest.incidents == ()
+    for one in group.nodes:
+        lost = one.root / "lost" / KEY.id
+        assert not lost.exists() or not list(lost.iterdir())
+
+
+def test_where_nothing_was_written_since_it_repairs_by_itself(control: Callable[..., Any]) -> None:
+    """Two of three replicas stopped, the owner killed, served from the store; they return, and all is as answered."""
+
+    async def scenario(plane: Any) -> None:
+        group = plane.regions["local"]
+        server, members = await lose(group)
+        assert await server.call("Ledger", "one", "all") == {"1": "before", "2": "before"}
+        handle = await recover(plane, await incident(plane))
+        progress = await at_step(plane, handle, "look")
+        await plane.until(lambda: _heard(handle, 1), "the one that answered is shown")
+        assert progress["branch"] is None
+        await back(group, *members)
+        result: Recovered = await handle.result()
+        assert (result.outcome, result.rows, result.left) == ("laid", 4, 0), "two entries, two idempotency records"
+        assert await server.call("Ledger", "one", "all") == {"1": "before", "2": "changed", "3": "lost"}
+        assert await server.call("Ledger", "one", "note", 3, "lost", key="key 3") == "lost"
+        await closed(plane)
+        assert await plane.history_events(handle) < 80
+
+    control(scenario, Ledger, nodes=4, **THREE)
+
+
+async def _heard(handle: Any, count: int) -> bool:
+    return len((await handle.query(RecoverIncident.progress))["heard"]) == count
+
+
+def test_where_it_was_written_since_a_person_applies(control: Callable[..., Any]) -> None:
+    """The person sees what, how much, which rows; `apply` brings back what contradicts nothing, and lists the rest."""
+
+    async def scenario(plane: Any) -> None:
+        group = plane.regions["local"]
+        server, members = await lose(group)
+        await server.call("Ledger", "one", "note", 2, "served")
+        await server.call("Ledger", "one", "note", 4, "served")
+        await back(group, *members)
+        handle = await recover(plane, await incident(plane))
+        progress = await at_step(plane, handle, "decide")
+        assert progress["why"] == "the object was written since"
+        tables = {table["table"]: table for table in progress["branch"]["tables"]}
+        assert (tables["entries"]["added"], tables["entries"]["updated"]) == (1, 1)
+        assert {"kind": "updated", "was": [2, "before"], "is": [2, "changed"]} in tables["entries"]["rows"]
+        await handle.signal(RecoverIncident.apply)
+        result: Recovered = await handle.result()
+        assert (result.outcome, result.rows, result.left) == ("applied", 3, 1)
+        assert result.left_rows == [
+            {"table": "entries", "kind": "updated", "row": [2, "changed"], "why": "another row is here"}
+        ]
+        assert await server.call("Ledger", "one", "all") == {"1": "before", "2": "served", "3": "lost", "4": "served"}
+        await closed(plane)
+
+    control(scenario, Ledger, nodes=4, **THREE)
+
+
+def test_a_person_keeps_what_is_served_and_has_the_branch_as_a_file(
+    control: Callable[..., Any], tmp_path: Path
+) -> None:
+    """`export` names a database that any SQLite opens; `keep` closes the incident and changes nothing."""
+
+    async def scenario(plane: Any) -> None:
+        group = plane.regions["local"]
+        server, members = await lose(group)
+        await server.call("Ledger", "one", "note", 4, "served")
+        await back(group, *members)
+        handle = await recover(plane, await incident(plane))
+        progress = await at_step(plane, handle, "decide")
+        await handle.signal(RecoverIncident.export)
+        (tmp_path / "lost.db").write_bytes((await group.blobs.get(progress["branch"]["blob"])).data)
+        with sqlite3.connect(tmp_path / "lost.db") as file:
+            assert file.execute("SELECT * FROM entries").fetchall() == [(1, "before"), (2, "changed"), (3, "lost")]
+        file.close()
+        await handle.signal(RecoverIncident.keep)
+        result: Recovered = await handle.result()
+        assert (result.outcome, result.branch) == ("kept", progress["branch"]["blob"])
+        assert await server.call("Ledger", "one", "all") == {"1": "before", "2": "before", "4": "served"}
+        await closed(plane)
+
+    control(scenario, Ledger, nodes=4, **THREE)
+
+
+def test_copies_that_return_with_nothing_more_are_no_loss(control: Callable[..., Any]) -> None:
+    """The takeover could not know that it had everything; the workflow does, and says so."""
+
+    async def scenario(plane: Any) -> None:
+        group = plane.regions["local"]
+        await group.nodes[0].call("Ledger", "one", "note", 1, "before")
+        home = group.home("Ledger", "one")
+        await home.residency("Ledger", "one").leg.flush()
+        server, *others = group.others(home)
+        for one in (home, *others):
+            await one.crash()
+        await server.call("Ledger", "one", "note", 2, "served")
+        asked = await incident(plane)
+        await back(group, *others)
+        handle = await recover(plane, asked)
+        result: Recovered = await handle.result()
+        assert (result.outcome, result.rows) == ("harmless", 0)
+        assert await server.call("Ledger", "one", "all") == {"1": "before", "2": "served"}
+        await closed(plane)
+
+    control(scenario, Ledger, nodes=4, **THREE)
+
+
+def test_a_branch_that_a_newer_owner_would_cut_waits_in_lost(control: Callable[..., Any]) -> None:
+    """The replicas return before anybody asks: they put the branch aside before they follow the new owner."""
+
+    async def scenario(plane: Any) -> None:
+        group = plane.regions["local"]
+        server, members = await lose(group)
+        await server.call("Ledger", "one", "note", 4, "served")
+        await back(group, *members)
+        asked = await incident(plane)
+        for at in range(3):
+            await server.call("Ledger", "one", "note", 5, f"after {at}")
+        aside = [one.root / "lost" / KEY.id / asked.epoch / "meta" for one in members]
+        await plane.until(lambda: all(meta.exists() for meta in aside), "the branch is put aside")
+        handle = await recover(plane, asked)
+        await at_step(plane, handle, "decide")
+        await handle.signal(RecoverIncident.apply)
+        result: Recovered = await handle.result()
+        assert (result.outcome, result.left) == ("applied", 0)
+        everything = {"1": "before", "2": "changed", "3": "lost", "4": "served", "5": "after 2"}
+        assert await server.call("Ledger", "one", "all") == everything
+        await closed(plane)
+
+    control(scenario, Ledger, nodes=4, **THREE)
+
+
+def test_a_deleted_object_has_no_incident(control: Callable[..., Any]) -> None:
+    """A deletion ends the life that the branch belonged to; the record goes."""
+
+    async def scenario(plane: Any) -> None:
+        group = plane.regions["local"]
+        server, members = await lose(group)
+        await server.call("Ledger", "one", "note", 4, "served")
+        asked = await incident(plane)
+        await server.node.delete(KEY, None, None)
+        await back(group, *members)
+        result: Recovered = await (await recover(plane, asked)).result()
+        assert result.outcome == "void"
+        assert not await Incidents(group.store, Keys("domicile", "local")).open()
+
+    control(scenario, Ledger, nodes=4, **THREE)
+
+
+def test_a_worker_that_dies_anywhere_changes_nothing(control: Callable[..., Any]) -> None:
+    """Killed again and again while it recovers: the branch comes back once, the incident is closed."""
+
+    async def scenario(plane: Any) -> None:
+        group = plane.regions["local"]
+        server, members = await lose(group)
+        await server.call("Ledger", "one", "note", 4, "served")
+        await back(group, *members)
+        handle = await recover(plane, await incident(plane))
+        await handle.signal(RecoverIncident.apply)
+        result = asyncio.ensure_future(handle.result())
+        for pause in (0.1, 0.3):
+            await asyncio.wait([result], timeout=pause)
+            await plane.stop_worker()
+            await plane.start_worker()
+        recovered: Recovered = await result
+        assert recovered.outcome in ("applied", "void")
+        assert (await server.call("Ledger", "one", "all"))["3"] == "lost"
+        await closed(plane)
+
+    control(scenario, Ledger, nodes=4, **THREE)
