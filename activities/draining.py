@@ -59,7 +59,7 @@ class DrainingActivities:
                 return Drained(asked.node, released, "gone")
             answer = await _ask(region, node, DrainRequest())
             released = max(released, answer.released)
-            activity.heartbeat({"released": released, "left": answer.left})
+            activity.heartbeat({"done": released, "total": released + answer.left})
             if answer.left == 0:
                 return Drained(asked.node, released, "empty")
             await self._world.clock.sleep(LOOK_SECS)
@@ -76,7 +76,7 @@ class DrainingActivities:
 def _released_before() -> int:
     """What an earlier attempt had seen."""
     details = activity.info().heartbeat_details
-    return int(details[0]["released"]) if details else 0
+    return int(details[0]["done"]) if details else 0
 
 
 async def _find(region: RegionWorld, node_id: str) -> NodeRow | None:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -23,7 +24,7 @@ from temporalio.worker import Worker
 from domicile.activities import schedules
 from domicile.activities.search_attributes import NotRegisteredError, register
 from domicile.activities.worker import workers
-from domicile.activities.world import Opening, RegionUnknownError
+from domicile.activities.world import Opening, RegionUnknownError, World
 from domicile.cli import settings
 from domicile.cli.failures import CliError, Exit
 from domicile.errors import NotServing
@@ -69,39 +70,55 @@ async def _run(config: Config, control: Control) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    process = ControlProcess(config, control)
-    running = loop.create_task(process.run())
+    log, clock = logger(config.log, config.log_level, sys.stderr, process="control"), SystemClock()
+    rng = random.Random(int.from_bytes(os.urandom(16), "big"))
+    world = Opening(config, clock, rng, log, _peers(config, clock, rng, log)).world
+    process = ControlProcess(config, world, control.regions)
+    running = loop.create_task(process.run(listen=not control.regions))
     stopping = loop.create_task(stop.wait())
-    await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
-    running.cancel()
-    stopping.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
+    try:
+        await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+    finally:
+        stopping.cancel()
+        await world.close()
+
+
+def _peers(config: Config, clock: SystemClock, rng: random.Random, log: Any) -> Peers:
+    """The client leg to nodes. Raises ConfigError."""
+    secret = secret_from(Path(config.cluster_secret_file).read_bytes()) if config.cluster_secret_file else b""
+    if not secret:
+        raise ConfigError(["CLUSTER_SECRET_FILE is needed: the control plane proves to nodes that it belongs"])
+    loop = asyncio.get_running_loop()
+    network = TcpNetwork(loop, peer_tls(config.peer_ca_file, config.peer_cert_file, config.peer_key_file))
+    identity = Identity(config.cluster, "control", "", "", secret)
+    return Peers(Wiring(loop, network, lambda: identity, rng.randbytes, clock, log))
 
 
 class ControlProcess:
-    """Everything of this process. `run` ends when cancelled, or raises when a part failed."""
+    """Workers, schedules and the control API over a World; `only` these regions, and not the control queue."""
 
-    def __init__(self, config: Config, control: Control) -> None:
-        """Raises ConfigError."""
+    def __init__(self, config: Config, world: World, only: Sequence[str] = ()) -> None:
         self._config = config
-        self._only = control.regions
-        self._clock = SystemClock()
-        self._log = logger(config.log, config.log_level, sys.stderr, process="control")
-        rng = random.Random(int.from_bytes(os.urandom(16), "big"))
-        self.world = Opening(config, self._clock, rng, self._log, self._peers(rng)).world
-        self.operations = Operations(config)
+        self._only = only
+        self._world = world
+        self._clock = world.clock
+        self._log = world.log
+        self._operations = Operations(config)
         self._working: dict[str, asyncio.Task[None]] = {}
         self._workers: list[Worker] = []
 
-    async def run(self) -> None:
-        """Connect, listen, work, and keep right what there should be."""
+    async def run(self, *, listen: bool) -> None:
+        """Connect, listen, work, and keep right what there should be; until cancelled, or a worker fails for good."""
         server: HttpServer | None = None
         try:
             client = await self._connected()
             await register(client, self._clock, self._log)
             if not self._only:
-                self._work("", workers(client, self.world, ()))
+                self._work("", workers(client, self._world, ()))
+            if listen:
                 server = await self._listen()
             while True:
                 await self._look(client)
@@ -110,21 +127,20 @@ class ControlProcess:
             if server is not None:
                 await server.stop(STOP_GRACE_SECS)
             await self._stop_workers()
-            await self.world.close()
             self._log.info("control.stopped")
 
     async def _connected(self) -> Client:
         """Temporal may come up after this process."""
         while True:
             try:
-                return await self.operations.client()
+                return await self._operations.client()
             except NotServing as error:
                 self._log.warning("control.temporal", error=error.detail)
                 await self._clock.sleep(RETRY_SECS)
 
     async def _listen(self) -> HttpServer:
         limits = Limits(body_bytes_max=self._config.body_max_mb << 20)
-        server = await serve(ControlApp(self.operations, self._log), self._config.listen, self._clock, limits)
+        server = await serve(ControlApp(self._operations, self._log), self._config.listen, self._clock, limits)
         self._log.info("control.serving", http=f"{server.address[0]}:{server.address[1]}", pid=os.getpid())
         return server
 
@@ -133,7 +149,7 @@ class ControlProcess:
         try:
             for name in await self._regions():
                 if name not in self._working and await self._reaches(name):
-                    self._work(name, workers(client, self.world, (name,), control=False))
+                    self._work(name, workers(client, self._world, (name,), control=False))
                     self._log.info("control.region", region=name)
                 for wanted in schedules.planned(self._config, name):
                     await schedules.keep(client, wanted, self._log)
@@ -141,14 +157,14 @@ class ControlProcess:
             self._log.warning("control.look", error=str(error))
 
     async def _regions(self) -> list[str]:
-        registered = [row.name for row in await self.world.regions()]
+        registered = [row.name for row in await self._world.regions()]
         return [name for name in {*registered, self._config.region} if not self._only or name in self._only]
 
     async def _reaches(self, name: str) -> bool:
         """Whether its placement store answers from here."""
         try:
             async with asyncio.timeout(REACH_SECS):
-                region = await self.world.region(name)
+                region = await self._world.region(name)
                 await region.nodes()
         except (TimeoutError, PlacementError, BlobError, RegionUnknownError, OSError, ValueError) as error:
             self._log.warning("control.unreachable", region=name, error=str(error))
@@ -172,14 +188,3 @@ class ControlProcess:
     async def _stop_workers(self) -> None:
         await asyncio.gather(*(worker.shutdown() for worker in self._workers if worker.is_running))
         await asyncio.gather(*self._working.values(), return_exceptions=True)
-
-    def _peers(self, rng: random.Random) -> Peers:
-        """The client leg to nodes. Raises ConfigError."""
-        config = self._config
-        secret = secret_from(Path(config.cluster_secret_file).read_bytes()) if config.cluster_secret_file else b""
-        if not secret:
-            raise ConfigError(["CLUSTER_SECRET_FILE is needed: the control plane proves to nodes that it belongs"])
-        loop = asyncio.get_running_loop()
-        network = TcpNetwork(loop, peer_tls(config.peer_ca_file, config.peer_cert_file, config.peer_key_file))
-        identity = Identity(config.cluster, "control", "", "", secret)
-        return Peers(Wiring(loop, network, lambda: identity, rng.randbytes, self._clock, self._log))

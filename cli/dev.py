@@ -1,5 +1,7 @@
 """`domicile dev`: one node with embedded stores, started again when the app's files change.
 
+With `--temporal` a Temporal of its own runs beside it, and the control plane inside the node's process.
+
 A changed app is checked in a process of its own first: a broken file never stops the node that serves the last good
 one.
 """
@@ -17,6 +19,8 @@ from pathlib import Path
 
 from domicile.cli import settings
 from domicile.cli.failures import CliError, Exit
+from domicile.cli.local_ports import Ports
+from domicile.cli.local_temporal import LocalTemporal, TemporalPorts
 from domicile.cli.node_process import NodeProcess
 from domicile.cli.output import Output
 from domicile.cli.watching import Watch, folder_of
@@ -35,6 +39,7 @@ class Dev:
     data: Path
     reload: bool
     once: bool
+    temporal: bool = False
 
 
 def run(dev: Dev, output: Output) -> None:
@@ -46,10 +51,15 @@ def run(dev: Dev, output: Output) -> None:
         signal.signal(number, lambda *_: stop.set())
     port = _port(dev.port, output)
     url = f"http://{HOST}:{port}"
-    environ = _environ(dev, port)
+    temporal = _temporal(dev, stop, output)
+    environ = _environ(dev, port) | ({"DOMICILE_TEMPORAL": temporal.address} if temporal else {})
     settings.loaded(environ)
     watch = Watch(folder_of(dev.app))
-    node = NodeProcess(url, environ, once=dev.once)
+
+    def started() -> NodeProcess:
+        return NodeProcess(url, environ, once=dev.once, control=dev.temporal)
+
+    node = started()
     try:
         _say_ready(node, url, dev, stop, output)
         while not stop.wait(LOOK_SECS):
@@ -57,11 +67,26 @@ def run(dev: Dev, output: Output) -> None:
                 raise CliError(f"the node ended with exit code {code}; its own words are above", Exit.FAILED)
             if dev.reload and (changed := watch.changed()) and _may_reload(dev.app, changed, output):
                 node.stop()
-                node = NodeProcess(url, environ, once=dev.once)
+                node = started()
                 _say_ready(node, url, dev, stop, output)
+            if temporal is not None:
+                temporal.keep()
     finally:
         node.stop()
+        if temporal is not None:
+            temporal.stop()
     output.event("stopped", "stopped")
+
+
+def _temporal(dev: Dev, stop: threading.Event, output: Output) -> LocalTemporal | None:
+    """Raises CliError when there is no program for it."""
+    if not dev.temporal:
+        return None
+    dev.data.mkdir(parents=True, exist_ok=True)
+    temporal = LocalTemporal(dev.data.resolve() / "temporal.db", TemporalPorts.take(Ports()))
+    temporal.wait_ready(stop.is_set)
+    output.event(f"Temporal at {temporal.address}, see it at {temporal.ui}", "temporal", address=temporal.address)
+    return temporal
 
 
 def _say_ready(node: NodeProcess, url: str, dev: Dev, stop: threading.Event, output: Output) -> None:

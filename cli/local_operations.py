@@ -31,6 +31,7 @@ class LocalOperations:
     ) -> None:
         self._data = data
         self._address = environ.get(SETTING, "")
+        self._own: TemporalPorts | None = None
         self._temporal: LocalTemporal | None = None
         self._control: Child | None = None
         self._environ: dict[str, str] = {}
@@ -40,14 +41,18 @@ class LocalOperations:
             known = before.get("temporal") or {}
             self._port = ports.take(_port(before.get("control"), "http"))
             if not self._address:
-                own = TemporalPorts.take(ports, _port(known, "address"), _port(known, "ui"))
-                self._temporal = LocalTemporal(data / "temporal.db", own)
-                self._address = self._temporal.address
+                self._own = TemporalPorts.take(ports, _port(known, "address"), _port(known, "ui"))
+                self._address = f"{HOST}:{self._own.grpc}"
 
     @property
     def settings(self) -> dict[str, str]:
         """What nodes are given, so that they know where operations are started."""
         return {SETTING: self._address} if self.there else {}
+
+    def begin(self) -> None:
+        """Temporal, if it is to be an own one: it comes up beside what else there is to start."""
+        if self._own is not None:
+            self._temporal = LocalTemporal(self._data / "temporal.db", self._own)
 
     def start(self, environ: Mapping[str, str], stopped: Callable[[], bool]) -> None:
         """Once what it stands on is ready; `environ` is a node's. Raises CliError when Temporal does not start."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from domicile.cli import operation_commands, project_commands
 from domicile.cli.failures import CliError, Exit
-from domicile.cli.http import Node, Waits
+from domicile.cli.options import LOCAL, App, Class, Json, Key, Name, Project, Url, WaitSecs, node_at
 from domicile.cli.output import Output
 
 app = typer.Typer(
@@ -27,19 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-project_app = typer.Typer(name="project", help="Create and list projects.", no_args_is_help=True)
-app.add_typer(project_app)
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one line for each result or event.")]
-Url = Annotated[str, typer.Option("--url", envvar="DOMICILE_URL", help="The node to ask.")]
-WaitSecs = Annotated[float, typer.Option("--wait", min=0, help="Seconds to go on trying what may be tried again.")]
-Key = Annotated[str | None, typer.Option("--key", help="Idempotency key: the same key never runs the call twice.")]
-Project = Annotated[str, typer.Argument(help="A project's id.", show_default=False)]
-Class = Annotated[str, typer.Argument(metavar="CLASS", help="The object's class.", show_default=False)]
-Name = Annotated[str, typer.Argument(help="The object's name.", show_default=False)]
-App = Annotated[str, typer.Argument(metavar="APP", help="A file or a module: shop.py, shop.main", show_default=False)]
-
-LOCAL = "http://127.0.0.1:8080"
+app.add_typer(project_commands.app)
+app.add_typer(operation_commands.app)
 
 
 def main() -> None:
@@ -56,10 +45,6 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
-
-
-def _node(url: str, wait: float) -> Node:
-    return Node(url, Waits(wait, time.monotonic, time.sleep), os.environ.get("DOMICILE_TOKEN"))
 
 
 @app.command()
@@ -79,7 +64,7 @@ def call(
     """Call a method of an object and print what it returns."""
     from domicile.cli import objects
 
-    Output(as_json=json).value(objects.call(_node(url, wait), (project, cls, name), method, arguments, key))
+    Output(as_json=json).value(objects.call(node_at(url, wait), (project, cls, name), method, arguments, key))
 
 
 @app.command()
@@ -97,7 +82,9 @@ def sql(
     """Run SQL in a database of the project. Reads unless --write is given."""
     from domicile.cli import objects
 
-    objects.sql(_node(url, wait), Output(as_json=json), (project, database), (statement, params), write=write, key=key)
+    objects.sql(
+        node_at(url, wait), Output(as_json=json), (project, database), (statement, params), write=write, key=key
+    )
 
 
 @app.command()
@@ -112,7 +99,7 @@ def ls(
     """List a project's objects."""
     from domicile.cli import objects
 
-    objects.ls(_node(url, wait), Output(as_json=json), project, cls, prefix)
+    objects.ls(node_at(url, wait), Output(as_json=json), project, cls, prefix)
 
 
 @app.command()
@@ -122,7 +109,7 @@ def inspect(
     """Show where an object is and how safe; wakes nothing."""
     from domicile.cli import objects
 
-    objects.inspect(_node(url, wait), Output(as_json=json), (project, cls, name))
+    objects.inspect(node_at(url, wait), Output(as_json=json), (project, cls, name))
 
 
 @app.command()
@@ -142,32 +129,7 @@ def delete(
 
     if not yes and not typer.confirm(f"Delete {project}/{cls}/{name} and all it stored?", err=True):
         raise CliError("not deleted", Exit.FAILED)
-    Output(as_json=json).value(objects.delete(_node(url, wait), (project, cls, name), if_match, key))
-
-
-@project_app.command("create")
-def project_create(
-    project: Project,
-    region: Annotated[str | None, typer.Option("--region", help="Its home; else the region of the node asked.")] = None,
-    on_incident: Annotated[
-        str | None, typer.Option("--on-incident", help="`serve` or `wait`; see docs/guarantees.md.")
-    ] = None,
-    wait: WaitSecs = 10,
-    url: Url = LOCAL,
-    json: Json = False,
-) -> None:
-    """Create a project; doing it again changes nothing."""
-    from domicile.cli import projects
-
-    Output(as_json=json).value(projects.create(_node(url, wait), project, region, on_incident))
-
-
-@project_app.command("ls")
-def project_ls(wait: WaitSecs = 10, url: Url = LOCAL, json: Json = False) -> None:
-    """List the projects."""
-    from domicile.cli import projects
-
-    projects.ls(_node(url, wait), Output(as_json=json))
+    Output(as_json=json).value(objects.delete(node_at(url, wait), (project, cls, name), if_match, key))
 
 
 @app.command()
@@ -177,12 +139,13 @@ def dev(
     data: Annotated[Path, typer.Option("--data", help="Where everything is kept.")] = Path(".domicile"),
     reload: Annotated[bool, typer.Option("--reload/--no-reload", help="Restart when the app's files change.")] = True,
     once: Annotated[bool, typer.Option("--once", help="End when the node ends, instead of starting it again.")] = False,
+    temporal: Annotated[bool, typer.Option("--temporal", help="With a Temporal of its own, for operations.")] = False,
     json: Json = False,
 ) -> None:
     """Serve an app on this machine: one node, embedded stores, projects created on first use."""
     from domicile.cli import dev as command
 
-    command.run(command.Dev(application, port, data, reload=reload, once=once), Output(as_json=json))
+    command.run(command.Dev(application, port, data, reload, once, temporal), Output(as_json=json))
 
 
 @app.command()
@@ -211,17 +174,21 @@ def cluster(wait: WaitSecs = 10, url: Url = LOCAL, json: Json = False) -> None:
     """List the nodes of the cluster: addresses, states, copies."""
     from domicile.cli import cluster as command
 
-    command.show(_node(url, wait), Output(as_json=json))
+    command.show(node_at(url, wait), Output(as_json=json))
 
 
 @app.command()
 def node(
     once: Annotated[bool, typer.Option("--once", help="End when the node ends, instead of starting it again.")] = False,
+    control: Annotated[
+        bool,
+        typer.Option("--control", help="The control plane in the same process, for one node with embedded stores."),
+    ] = False,
 ) -> None:
     """Run a production node from its settings (see `domicile config`)."""
     from domicile.cli import serve
 
-    serve.run(dict(os.environ), once=once)
+    serve.run(dict(os.environ), once=once, control=control)
 
 
 @app.command()

@@ -23,11 +23,12 @@ PR_SET_PDEATHSIG = 1
 class NodeProcess:
     """One `domicile node` with these settings, in a session of its own so that Ctrl-C reaches it through us only."""
 
-    def __init__(self, url: str, environ: Mapping[str, str], *, once: bool) -> None:
+    def __init__(self, url: str, environ: Mapping[str, str], *, once: bool, control: bool = False) -> None:
         self._url = urlsplit(url)
         libc = ctypes.CDLL(None)
+        flags = [*(["--once"] if once else []), *(["--control"] if control else [])]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "domicile.cli.main", "node", *(["--once"] if once else [])],
+            [sys.executable, "-m", "domicile.cli.main", "node", *flags],
             env=dict(environ),
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr.fileno(),

@@ -8,18 +8,23 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from domicile.cli import settings
+from domicile.cli.failures import CliError, Exit
 from domicile.node import supervisor
 from domicile.node.config import Config
 from domicile.placement.keys import Keys
 from domicile.placement.open import ETCD, endpoints_of
 
 CHILD = ("-m", "domicile.node.main")
+WITH_CONTROL = ("-m", "domicile.cli.node_with_control")
 
 
-def run(environ: Mapping[str, str], *, once: bool) -> NoReturn:
+def run(environ: Mapping[str, str], *, once: bool, control: bool = False) -> NoReturn:
     """This process is the supervisor from here on. Raises CliError when the settings cannot be used."""
     config = settings.loaded(environ).config
-    child, for_people = [sys.executable, *CHILD], config.log == "console"
+    if control and not config.temporal:
+        raise CliError("--control needs TEMPORAL", Exit.FAILED, "it is Temporal's frontend, host:port")
+    child = [sys.executable, *(WITH_CONTROL if control else CHILD)]
+    for_people = config.log == "console"
     command = supervisor.command_line(
         os.path.abspath(config.data), child, once=once, quiet=for_people, etcd=_etcd_of(config)
     )

@@ -106,6 +106,7 @@ class Cluster:
 
     def start(self, stop: threading.Event, output: Output) -> None:
         """Returns when every node serves and knows of all the others, or `stop` is set."""
+        self._operations.begin()
         self._etcd.wait_ready(stop.is_set)
         for node in self.nodes:
             node.start()

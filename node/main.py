@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from domicile.node.errors import BlobError
 from domicile.node.etcd_gateway import GRANT_VARIABLE, note_node
 from domicile.node.failpoints import Failpoints
 from domicile.node.http.server import HttpServer, Limits, serve
+from domicile.node.inside import Beside, Inside
 from domicile.node.neighbourhood import Neighbourhood
 from domicile.node.node import Node
 from domicile.node.operations import Operations
@@ -71,7 +73,7 @@ class Process:
     status: int = 0
 
 
-def main() -> None:
+def main(beside: Beside | None = None) -> None:
     """Exit 0 in order, 78 when it cannot start as configured, 86 to be replaced."""
     environ = dict(os.environ)
     failpoints = Failpoints.parse(environ.pop(FAILPOINTS_VARIABLE, ""))
@@ -86,7 +88,7 @@ def main() -> None:
     process = Process(config, registry, failpoints, log, grant, supervised)
     _prepare(config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(process))
+        runner.run(_run(process, beside))
     raise SystemExit(process.status)
 
 
@@ -105,7 +107,7 @@ def _prepare(config: Config) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES_WANTED, hard), hard))
 
 
-async def _run(process: Process) -> None:
+async def _run(process: Process, beside: Beside | None) -> None:
     loop, log = asyncio.get_running_loop(), process.log
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -119,7 +121,8 @@ async def _run(process: Process) -> None:
         hopeless = isinstance(error, UnfitStoreError | ValueError | ConfigError)
         process.status = EXIT_HOPELESS if hopeless else 1
         return
-    await stopping.wait()
+    async with beside(parts.inside()) if beside is not None else nullcontext():
+        await stopping.wait()
     await parts.stop(server)
 
 
@@ -184,6 +187,11 @@ class Parts:
         http = f"{server.address[0]}:{server.address[1]}"
         self._log.info("node.serving", node=node.node_id, http=http, data=config.data)
         return server
+
+    def inside(self) -> Inside:
+        """What can be lent."""
+        stores = (self._store, self._control, self._blobs)
+        return Inside(self._config, self._clock, self._rng, self._log, *stores, self._node)
 
     async def stop(self, server: HttpServer) -> None:
         """In the order of PROTOCOLS section 3. Where others serve, callers are forwarded while objects are released;

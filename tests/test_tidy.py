@@ -79,7 +79,7 @@ BANS = (
 HOT = ("node/call.py", "node/mailbox.py", "node/transaction.py", "node/flight.py", "node/workers.py", "node/router.py")
 
 # Started by name, not imported.
-ENTRY_POINTS = {"cli/main.py", "node/main.py", "node/supervisor.py", "sdk/testing.py"}
+ENTRY_POINTS = {"cli/main.py", "cli/node_with_control.py", "node/main.py", "node/supervisor.py", "sdk/testing.py"}
 
 # Tested, and used once there is more than one node.
 FOR_LATER: set[str] = set()

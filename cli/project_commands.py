@@ -1,0 +1,37 @@
+"""Commands about projects: `domicile project …`; as cheap to import as `main`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from domicile.cli.options import LOCAL, Json, Project, Url, WaitSecs, node_at
+from domicile.cli.output import Output
+
+app = typer.Typer(name="project", help="Create, list and move projects.", no_args_is_help=True)
+
+
+@app.command("create")
+def project_create(
+    project: Project,
+    region: Annotated[str | None, typer.Option("--region", help="Its home; else the region of the node asked.")] = None,
+    on_incident: Annotated[
+        str | None, typer.Option("--on-incident", help="`serve` or `wait`; see docs/guarantees.md.")
+    ] = None,
+    wait: WaitSecs = 10,
+    url: Url = LOCAL,
+    json: Json = False,
+) -> None:
+    """Create a project; doing it again changes nothing."""
+    from domicile.cli import projects
+
+    Output(as_json=json).value(projects.create(node_at(url, wait), project, region, on_incident))
+
+
+@app.command("ls")
+def project_ls(wait: WaitSecs = 10, url: Url = LOCAL, json: Json = False) -> None:
+    """List the projects."""
+    from domicile.cli import projects
+
+    projects.ls(node_at(url, wait), Output(as_json=json))
