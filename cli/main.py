@@ -225,8 +225,19 @@ def config(json: Json = False) -> None:
 
 
 @app.command()
-def doctor(json: Json = False) -> None:
+def doctor(
+    json: Json = False,
+    new_term: Annotated[
+        bool,
+        typer.Option("--new-term", help="After PLACEMENT was put back from a backup: new terms for all projects here."),
+    ] = False,
+) -> None:
     """Look at what a node needs on this machine and say what to fix."""
+    if new_term:
+        from domicile.cli import new_term as renewal
+
+        renewal.run(dict(os.environ), Output(as_json=json))
+        return
     from domicile.cli import doctor as command
 
     command.run(dict(os.environ), Output(as_json=json))
