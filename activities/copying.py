@@ -71,8 +71,8 @@ class CopyPass:
         `tell` is given the progress after each page. Raises StoreUnavailable, BlobUnavailable, TargetOpenError,
         TermTooLowError; an object that cannot be copied is named in `failing` and holds up no other.
         """
-        until = progress.objects + objects_max
-        while not progress.done and progress.objects < until:
+        until = progress.looked + objects_max
+        while not progress.done and progress.looked < until:
             progress = await self._page(progress)
             tell(progress)
         return progress
@@ -94,7 +94,8 @@ class CopyPass:
             return progress
         here, there = await asyncio.gather(read_rows(self._source, keys), read_rows(self._target, keys))
         await asyncio.gather(*(self._one(progress, *rows) for rows in zip(here, there, strict=True)))
-        progress.objects += len(keys)
+        progress.looked += len(keys)
+        progress.objects += len(keys) if progress.phase == "objects" else 0
         progress.bytes += self._moved()
         if progress.token is None:
             progress.phase = PHASES[PHASES.index(progress.phase) + 1]

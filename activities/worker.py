@@ -15,17 +15,21 @@ from temporalio.worker import Worker
 
 from domicile.activities.collecting import CollectingActivities
 from domicile.activities.draining import DrainingActivities
+from domicile.activities.expiring import ExpiringActivities
+from domicile.activities.moving_project import MovingActivities
 from domicile.activities.recovering import RecoveringActivities
 from domicile.activities.sweeping import SweepingActivities
 from domicile.activities.world import World
 from domicile.workflows.collect_garbage import CollectGarbage
 from domicile.workflows.drain_node import DrainNode
+from domicile.workflows.expire_copy import ExpireCopy
+from domicile.workflows.move_project import MoveProject
 from domicile.workflows.queues import CONTROL_QUEUE, region_queue
 from domicile.workflows.recover_incident import RecoverIncident
 from domicile.workflows.sweep_alarms import SweepAlarms
 
 HEARTBEAT_EVERY = timedelta(seconds=1)
-WORKFLOWS: tuple[type[Any], ...] = (CollectGarbage, DrainNode, RecoverIncident, SweepAlarms)
+WORKFLOWS: tuple[type[Any], ...] = (CollectGarbage, DrainNode, ExpireCopy, MoveProject, RecoverIncident, SweepAlarms)
 
 
 def activities_of(world: World) -> list[Callable[..., Any]]:
@@ -38,6 +42,8 @@ def _steps(world: World) -> Iterable[Sequence[Callable[..., Any]]]:
     return (
         CollectingActivities(world).steps(),
         DrainingActivities(world).steps(),
+        ExpiringActivities(world).steps(),
+        MovingActivities(world).steps(),
         RecoveringActivities(world).steps(),
         SweepingActivities(world).steps(),
     )

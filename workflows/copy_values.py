@@ -24,13 +24,15 @@ class CopyOrder:
 class CopyProgress:
     """How far a pass is, and what it found; where to go on is all in here (`phase`, `token`).
 
-    `objects`: looked at. `differing`: those whose rows or bytes in the target were others; they are equal now.
-    `unclean`: objects not released clean, whose copy is as of their last landed manifest. `bytes`: moved between the
-    buckets. `failing`: up to ten objects that could not be copied, and why.
+    `looked`: entries of a directory that were looked at; `objects`: those that the source has. `differing`: those whose
+    rows or bytes in the target were others; they are equal now. `unclean`: objects not released clean, whose copy is as
+    of their last landed manifest. `bytes`: moved between the buckets. `failing`: up to ten objects that could not be
+    copied, and why.
     """
 
     phase: str = "objects"
     token: str | None = None
+    looked: int = 0
     objects: int = 0
     differing: int = 0
     unclean: int = 0

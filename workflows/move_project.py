@@ -1,0 +1,373 @@
+"""MoveProject(project, to): everything of a project goes to another region, and no answered write is lost (section 10).
+
+    begin → mark → prepare → copy… → close → drain → settle → flip → open → name → clear
+
+It copies while the project serves, pass after pass; then closes the old gate, waits until every object is released
+clean, copies what had changed, and flips the home. From there on it only goes forward. Before, a cancel, or a failure,
+puts the old gate back with a new term. At no time are two gates open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
+
+from domicile.workflows.attributes import mark
+from domicile.workflows.copy_values import CopyOrder, CopyProgress
+from domicile.workflows.expire_copy import ExpireCopy
+from domicile.workflows.move_values import (
+    Begun,
+    CopyStep,
+    DrainOrder,
+    DrainResult,
+    Expire,
+    GateAt,
+    GateChange,
+    GateSeen,
+    Marked,
+    MarkStep,
+    Move,
+    Moved,
+    MoveState,
+)
+from domicile.workflows.queues import CONTROL_QUEUE, region_queue
+
+PASSES_MAX = 3
+ENOUGH_BYTES = 64 << 20
+RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10))
+AFTER_FLIP = ("open", "name", "clear", "done")
+
+T = TypeVar("T")
+
+
+@workflow.defn(name="MoveProject")
+class MoveProject:
+    """Id `move-<project>`. Signal `go_on` accepts the incidents that a drain met."""
+
+    def __init__(self) -> None:
+        self._state = MoveState()
+        self._asked: Move | None = None
+        self._run_id = ""
+        self._undoing = False
+        self._decided: bool | None = None
+
+    @workflow.run
+    async def run(self, asked: Move) -> Moved:
+        """Moves the project, or says that it is there already. Cancelled, or failed before the flip, it goes back."""
+        self._asked = asked
+        self._run_id = workflow.info().first_execution_run_id
+        self._state = asked.state or self._state
+        try:
+            if self._state.step not in AFTER_FLIP and not await self._until_flipped():
+                return self._moved(moved=False, detail=f"{asked.project} is in {asked.to} already")
+        except (ActivityError, ApplicationError, asyncio.CancelledError):
+            if self._state.step not in AFTER_FLIP:
+                await self._to_its_end(self._go_back())
+                raise
+        await self._to_its_end(self._roll_forward())
+        return self._moved(moved=True)
+
+    @workflow.query
+    def progress(self) -> dict[str, Any]:
+        """{"step", "project", "source", "to", "cancellable", "pass", "objects", "copied_objects", "copied_bytes",
+        "incidents", "unserved_secs"}; the steps under way tell more by their heartbeats."""
+        state, asked = self._state, self._asked
+        return {
+            "step": "going back" if self._undoing else state.step,
+            "project": asked.project if asked else "",
+            "source": state.source,
+            "to": asked.to if asked else "",
+            "cancellable": state.step not in AFTER_FLIP and not self._undoing,
+            "pass": state.passes,
+            "objects": max(state.objects, state.progress.objects),
+            "copied_objects": state.copied_objects,
+            "copied_bytes": state.copied_bytes,
+            "landed": state.landed,
+            "incidents": state.incidents,
+            "unserved_secs": self._unserved(),
+        }
+
+    @workflow.signal
+    def go_on(self) -> None:
+        """The objects at which the drain stopped are served from what is there, with an incident each."""
+        self._decided = True
+
+    # Up to the point of no return.
+
+    async def _until_flipped(self) -> bool:
+        """False: there is nothing to do."""
+        while self._state.step not in AFTER_FLIP:
+            step = self._state.step
+            mark(project=self._given.project, step=step)
+            if step == "begin":
+                if not await self._begin():
+                    return False
+            elif step == "prepare":
+                await self._to_its_end(self._prepare())
+            elif step == "copy":
+                await self._copy_while_it_serves()
+            elif step == "close":
+                await self._to_its_end(self._close())
+            elif step == "drain":
+                await self._drain()
+            elif step == "settle":
+                await self._settle()
+            elif step == "flip":
+                self._at("open")  # whatever becomes of the attempt, it may have happened
+                await self._to_its_end(self._flip())
+        return True
+
+    async def _begin(self) -> bool:
+        begun: Begun = await self._control("move-begin", self._given, Begun)
+        if not begun.moving:
+            self._state.source = begun.source
+            return False
+        self._state.source, self._state.mark = begun.source, begun.mark
+        if begun.flipped:
+            self._state.opens_with = begun.term
+            self._at("open")
+        else:
+            self._at("prepare")
+        return True
+
+    async def _prepare(self) -> None:
+        """Mark the project; touch the target's gate, so that nothing that goes by its old version can be written."""
+        state, asked = self._state, self._given
+        state.source_gate = await self._gate_seen(state.source)
+        before = await self._gate_seen(asked.to)
+        if before.open:
+            raise ApplicationError(
+                f"the gate of {asked.project} in {asked.to} is open", type="TwoGates", non_retryable=True
+            )
+        marked: Marked = await self._control("move-mark", self._mark_step(), Marked)
+        state.mark, state.term = marked.mark, marked.term
+        touched = GateChange(asked.to, asked.project, before.version, False, marked.term, before.to)
+        state.target_gate = await self._change_gate(touched)
+        self._at("copy")
+
+    async def _copy_while_it_serves(self) -> None:
+        while self._state.passes < PASSES_MAX:
+            done = await self._pass()
+            if done.bytes < ENOUGH_BYTES:
+                break
+        self._at("close")
+
+    async def _close(self) -> None:
+        state = self._state
+        gate = state.source_gate
+        assert gate is not None
+        state.closed_at = workflow.now().timestamp()
+        closed = GateChange(state.source, self._given.project, gate.version, False, gate.term)
+        state.source_gate = await self._change_gate(closed)
+        self._at("drain")
+
+    async def _drain(self) -> None:
+        """Until everything is released clean. At an incident it stops and asks."""
+        state, asked = self._state, self._given
+        while True:
+            order = DrainOrder(asked.project, state.source, state.accept)
+            drained: DrainResult = await self._in(state.source, "move-drain", order, DrainResult, heartbeat=60)
+            state.objects = max(state.objects, drained.objects)
+            state.landed += drained.landed
+            state.incidents = drained.incidents
+            if not drained.incidents_in_all:
+                break
+            await self._ask(drained)
+        self._at("settle")
+
+    async def _ask(self, drained: DrainResult) -> None:
+        mark(step="asks")
+        self._decided = None
+        try:
+            await workflow.wait_condition(
+                lambda: self._decided is not None, timeout=timedelta(seconds=self._given.ask_secs)
+            )
+        except TimeoutError:
+            first = drained.incidents[0] if drained.incidents else ""
+            raise ApplicationError(
+                f"{drained.incidents_in_all} objects may lack answered writes, and nobody said `go_on`: {first}",
+                type="Incident",
+                non_retryable=True,
+            ) from None
+        self._state.accept = True
+
+    async def _settle(self) -> None:
+        """One more pass, and another, until no row differs and none is unclean."""
+        state = self._state
+        while True:
+            done = await self._pass()
+            if done.unclean:
+                self._at("drain")
+                return
+            state.last_bytes += done.bytes
+            if not done.differing:
+                self._at("flip")
+                return
+
+    async def _pass(self) -> CopyProgress:
+        """One pass, in slices; a long one goes on in another run of this workflow."""
+        state, asked = self._state, self._given
+        order = CopyOrder(asked.project, state.source, asked.to, state.term, asked.mb_per_sec)
+        while not state.progress.done:
+            step = CopyStep(order, state.progress, asked.objects_per_step)
+            state.progress = await self._in(asked.to, "move-copy", step, CopyProgress, heartbeat=60)
+            if state.progress.failing:
+                raise ApplicationError(
+                    f"{len(state.progress.failing)} objects cannot be copied: {state.progress.failing[0]}",
+                    type="CannotCopy",
+                    non_retryable=True,
+                )
+            if not state.progress.done:
+                self._rest()
+        done, state.progress = state.progress, CopyProgress()
+        state.passes += 1
+        state.objects = done.objects
+        state.copied_objects += done.differing
+        state.copied_bytes += done.bytes
+        return done
+
+    def _rest(self) -> None:
+        """Between two slices: a long history ends here, and the move goes on in a new one."""
+        info = workflow.info()
+        if info.is_continue_as_new_suggested() or info.get_current_history_length() > self._given.history_max:
+            workflow.continue_as_new(replace(self._given, state=self._state))
+
+    async def _flip(self) -> None:
+        marked: Marked = await self._control("move-flip", self._mark_step(), Marked)
+        self._state.mark, self._state.opens_with = marked.mark, marked.term
+
+    # After it.
+
+    async def _roll_forward(self) -> None:
+        """Each step may have been done before, by this run or an earlier one."""
+        state, asked = self._state, self._given
+        mark(project=asked.project, step="open")
+        if not state.opens_with:
+            await self._flip()
+        if state.target_gate is None:  # an earlier move's flip, whose steps are not known here
+            state.target_gate = await self._gate_seen(asked.to)
+        gate = state.target_gate
+        opened = GateChange(asked.to, asked.project, gate.version, True, state.opens_with)
+        state.target_gate = gate if gate.open else await self._change_gate(opened)
+        state.opened_at = workflow.now().timestamp()
+        self._at("name")
+        if state.source_gate is not None and state.source != asked.to:
+            closed = state.source_gate
+            named = GateChange(state.source, asked.project, closed.version, False, closed.term, asked.to)
+            state.source_gate = await self._change_gate(named)
+            await self._keep_for_a_while(state.source_gate)
+        self._at("clear")
+        await self._control("move-clear", self._mark_step(), None)
+        self._at("done")
+
+    async def _keep_for_a_while(self, gate: GateSeen) -> None:
+        """The old copy expires by a workflow of its own, after this one has ended."""
+        state, asked = self._state, self._given
+        expire = Expire(asked.project, state.source, gate.version, asked.to, state.opens_with, asked.keep_hours * 3600)
+        try:
+            await workflow.start_child_workflow(
+                ExpireCopy.run,
+                expire,
+                id=f"expire-{asked.project}-{state.source}",
+                task_queue=CONTROL_QUEUE,
+                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+                id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
+            )
+        except ChildWorkflowError as error:
+            workflow.logger.warning("the old copy will not expire by itself: %s", error)
+
+    async def _go_back(self) -> None:
+        """The old gate is open with a new term: attempts that were cut off go by versions that are gone."""
+        state, asked = self._state, self._given
+        self._undoing = True
+        if not state.term:
+            return  # nothing was begun
+        mark(project=asked.project, step="going back")
+        if state.closed_at:
+            gate = await self._gate_seen(state.source)
+            term = await self._control("move-draw", asked.project, int)
+            await self._change_gate(GateChange(state.source, asked.project, gate.version, True, term))
+        await self._control("move-clear", self._mark_step(), None)
+
+    # Parts of steps.
+
+    @property
+    def _given(self) -> Move:
+        assert self._asked is not None
+        return self._asked
+
+    def _at(self, step: str) -> None:
+        self._state.step = step
+
+    def _unserved(self) -> float:
+        state = self._state
+        return round(state.opened_at - state.closed_at, 3) if state.opened_at and state.closed_at else 0.0
+
+    def _moved(self, *, moved: bool, detail: str = "") -> Moved:
+        state, asked = self._state, self._given
+        return Moved(
+            project=asked.project,
+            source=state.source,
+            to=asked.to,
+            moved=moved,
+            objects=state.objects,
+            copied_objects=state.copied_objects,
+            copied_bytes=state.copied_bytes,
+            last_pass_bytes=state.last_bytes,
+            passes=state.passes,
+            landed=state.landed,
+            unserved_secs=self._unserved(),
+            detail=detail,
+        )
+
+    def _mark_step(self) -> MarkStep:
+        return MarkStep(self._given.project, self._given.to, self._state.mark, self._run_id)
+
+    async def _gate_seen(self, region: str) -> GateSeen:
+        seen: GateSeen = await self._in(region, "move-read-gate", GateAt(region, self._given.project), GateSeen)
+        return seen
+
+    async def _change_gate(self, change: GateChange) -> GateSeen:
+        seen: GateSeen = await self._in(change.region, "move-change-gate", change, GateSeen)
+        return seen
+
+    async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
+        """A cancel that comes meanwhile waits; past the point of no return, and on the way back, it is too late."""
+        task = asyncio.create_task(work)
+        cancelled = False
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if task.cancelled():
+                    raise
+                cancelled = True
+        if cancelled and self._state.step not in AFTER_FLIP and not self._undoing:
+            raise asyncio.CancelledError
+        return task.result()
+
+    async def _control(self, name: str, given: Any, result: Any) -> Any:
+        return await self._activity(CONTROL_QUEUE, name, given, result, 30)
+
+    async def _in(self, region: str, name: str, given: Any, result: Any, heartbeat: int = 30) -> Any:
+        return await self._activity(region_queue(region), name, given, result, heartbeat)
+
+    async def _activity(self, queue: str, name: str, given: Any, result: Any, heartbeat: int) -> Any:
+        long = name in ("move-copy", "move-drain")
+        return await workflow.execute_activity(
+            name,
+            given,
+            result_type=result,
+            task_queue=queue,
+            start_to_close_timeout=timedelta(hours=24) if long else timedelta(seconds=30),
+            heartbeat_timeout=timedelta(seconds=heartbeat) if long else None,
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            retry_policy=RETRY,
+        )
