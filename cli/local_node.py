@@ -56,6 +56,7 @@ class LocalNode:
         self.log = place.folder / "log"
         self.seen = Seen()
         self.peers = 0  # how many nodes it says serve, itself among them
+        self.regions = 0  # how many regions it knows, its own among them
         self._environ = {**environ, **settings}
         self._child: Child | None = None
         place.folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +113,8 @@ class LocalNode:
         try:
             connection.request("GET", "/v1/cluster")
             answer = connection.getresponse()
-            node_id, nodes = answer.headers.get("Domicile-Node"), json.loads(answer.read()).get("nodes", [])
+            node_id, document = answer.headers.get("Domicile-Node"), json.loads(answer.read())
+            nodes, self.regions = document.get("nodes", []), len(document.get("regions", []))
         except (OSError, http.client.HTTPException, ValueError):
             return None, None, 0
         finally:

@@ -153,7 +153,10 @@ def up(
     application: Annotated[
         str | None, typer.Option("--app", help="A file or a module; without one there are databases only.")
     ] = None,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, max=16, help="How many.")] = 3,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=16, help="How many, in each region.")] = 3,
+    regions: Annotated[
+        str, typer.Option("--regions", metavar="A,B", help="Several regions, each with its own etcd, bucket and nodes.")
+    ] = "",
     data: Annotated[Path, typer.Option("--data", help="Where everything is kept.")] = Path(".domicile-up"),
     port: Annotated[
         int | None, typer.Option("--port", min=1, max=65519, help="Of the first node, and so on; 8080, or free ones.")
@@ -166,7 +169,8 @@ def up(
     """Run a whole cluster on this machine: etcd, Temporal, the control process and several nodes."""
     from domicile.cli import up as command
 
-    command.run(command.Up(application, nodes, data, port, control=control), Output(as_json=json))
+    names = tuple(name.strip() for name in regions.split(",") if name.strip())
+    command.run(command.Up(application, nodes, data, port, control=control, regions=names), Output(as_json=json))
 
 
 @app.command()

@@ -2,7 +2,8 @@
 
 Under the directory: `etcd/` who owns what, `blobs/` the store, `nodes/nX/` a node's own files, `control/` and
 `temporal.db` what operations need, `secret` what nodes prove to each other, `cluster.json` addresses and process ids as
-they are now. Starting again on it resumes.
+they are now. With `--regions` these three are under each region's name, and `etcd/` has the control keyspace alone, so
+that a region may be lost without it. Starting again on it resumes.
 
 A node whose supervisor is killed stays down, as a machine that was lost; its `start.sh` brings it back. Whatever was
 started here dies with this command.
@@ -24,17 +25,18 @@ from typing import Any
 from domicile.cli import check, settings
 from domicile.cli.failures import CliError, Exit
 from domicile.cli.local_etcd import LocalEtcd
-from domicile.cli.local_node import SCRIPT, LocalNode, Place
+from domicile.cli.local_node import Place
 from domicile.cli.local_operations import LocalOperations
 from domicile.cli.local_ports import HOST, Ports
+from domicile.cli.local_region import Layout, LocalRegion, said
 from domicile.cli.output import Output
+from domicile.node.setting import REGION
 from domicile.node.supervisor import InUseError, lock_data
 
 PORT = 8080
 READY_SECS = 90.0
 STOP_SECS = 60.0
 LOOK_SECS = 0.25
-REPLICAS_MAX, QUORUM_MAX = 3, 2
 CLUSTER_FILE = "cluster.json"
 SECRET_BYTES = 32
 # A node's place is given to it; everything else the environment says of nodes stands.
@@ -45,6 +47,9 @@ GIVEN = (
     "DOMICILE_DATA",
     "DOMICILE_APP",
     "DOMICILE_PLACEMENT",
+    "DOMICILE_CONTROL",
+    "DOMICILE_INGRESS",
+    "DOMICILE_INGRESS_URL",
     "DOMICILE_CLUSTER_SECRET_FILE",
 )
 NO_APP = '''"""No classes of your own yet: databases only. `domicile up --app APP` serves yours."""\n'''
@@ -52,13 +57,17 @@ NO_APP = '''"""No classes of your own yet: databases only. `domicile up --app AP
 
 @dataclass(frozen=True)
 class Up:
-    """What the command line asked for. `app` and `port` are None when not given."""
+    """What the command line asked for. `app` and `port` are None when not given.
+
+    `nodes` of each region; without `regions` there is one, that of the settings.
+    """
 
     app: str | None
     nodes: int
     data: Path
     port: int | None
     control: bool = True
+    regions: tuple[str, ...] = ()
 
 
 def run(up: Up, output: Output) -> None:
@@ -89,40 +98,41 @@ class Cluster:
     def __init__(self, up: Up, app: str, data: Path) -> None:
         self._app, self._data = app, data
         self._file = data / CLUSTER_FILE
-        before = _read(self._file)
-        ports = Ports()
-        places = _places(up, data, before, ports)
-        known = before.get("etcd", {}).get("endpoints", [])
-        client = ports.take(_port_of(known[0]) if known else 0)
+        before, ports = _read(self._file), Ports()
         environ = settings.for_node({n: v for n, v in os.environ.items() if n not in GIVEN})
+        layouts = _layouts(up, data, before, ports, environ)
         self._operations = LocalOperations(data, before, ports, environ, wanted=up.control)
-        self._shared = _shared_settings(environ, app, data, len(places), f"{HOST}:{client}")
-        self._shared |= self._operations.settings
+        shared = {"DOMICILE_APP": app, "DOMICILE_CLUSTER_SECRET_FILE": str(_secret(data / "secret"))}
+        shared |= self._operations.settings
         self._environ = environ
-        settings.loaded({**environ, **self._shared})
-        self.nodes = [LocalNode(place, environ, {**self._shared, **_own_settings(place)}) for place in places]
-        self._down: set[str] = set()
-        self._etcd = LocalEtcd(data / "etcd", (client, ports.take()))
+        self.regions = [LocalRegion(layout, environ, shared) for layout in layouts]
+        for region in self.regions:
+            settings.loaded({**environ, **region.settings})
+        control = layouts[0].control
+        self._control = LocalEtcd(data / "etcd", (_port_of(control), ports.take())) if control else None
+        self.nodes = [node for region in self.regions for node in region.nodes]
 
     def start(self, stop: threading.Event, output: Output) -> None:
-        """Returns when every node serves and knows of all the others, or `stop` is set."""
+        """Returns when every node serves and knows of all the others of its region, or `stop` is set."""
         self._operations.begin()
-        self._etcd.wait_ready(stop.is_set)
-        for node in self.nodes:
-            node.start()
-        self._operations.start({**self._environ, **self._shared}, stop.is_set)
+        if self._control is not None:
+            self._control.wait_ready(stop.is_set)
+        for region in self.regions:
+            region.start(stop.is_set)
+        self._operations.start({**self._environ, **self.regions[0].settings}, stop.is_set)
         end = time.monotonic() + READY_SECS
         while not stop.wait(LOOK_SECS):
+            late = [name for region in self.regions for name in region.late(len(self.regions))]
             self._write()
-            all_know = all(node.look().node_id and node.peers >= len(self.nodes) for node in self.nodes)
-            if all_know and self._operations.ready():
+            if not late and self._operations.ready():
                 break
             for node in self.nodes:
                 if not node.retry_in_use() and (code := node.exit_code()) is not None:
                     raise CliError(f"node {node.place.name} ended with exit code {code}: see {node.log}", Exit.FAILED)
             if time.monotonic() > end:
-                late = [node.place.name for node in self.nodes if node.peers < len(self.nodes)] or ["control"]
-                raise CliError(f"not ready after {READY_SECS:g} s: {', '.join(late)}; see the log", Exit.FAILED)
+                raise CliError(
+                    f"not ready after {READY_SECS:g} s: {', '.join(late or ['control'])}; see the log", Exit.FAILED
+                )
         self._write()
 
     def tell(self, output: Output) -> None:
@@ -130,10 +140,11 @@ class Cluster:
         if output.as_json:
             output.value(self.document())
             return
-        for node in self.nodes:
-            output.say(f"{node.place.name}  {node.place.url}  pid {node.seen.pid}  {node.place.folder}")
+        for region in self.regions:
+            region.tell(output)
         first = self.nodes[0].place.url
-        output.say(f"etcd  {self._etcd.endpoint}  pid {self._etcd.pid}  {self._data / 'etcd'}")
+        if self._control is not None:
+            output.say(f"control's etcd  {self._control.endpoint}  pid {self._control.pid}  {self._data / 'etcd'}")
         self._operations.tell(output)
         output.say(f"\nApp {self._app}. Addresses and pids, always as they are now: {self._file}")
         output.say("Call an object through any node, kill the one it lives on, and call it again:\n")
@@ -143,17 +154,11 @@ class Cluster:
 
     def look(self, output: Output) -> None:
         """Once in a while: keep etcd running, see who died and who came, and write that down."""
-        if self._etcd.keep() and not output.as_json:
-            output.say("etcd died; it was started again")
+        if self._control is not None and self._control.keep() and not output.as_json:
+            output.say("control's etcd died; it was started again")
         self._operations.look(output)
-        for node in self.nodes:
-            name, gone = node.place.name, node.look().supervisor_pid is None
-            if gone and name not in self._down:
-                self._down.add(name)
-                if not output.as_json:
-                    output.say(f"{name} is down; {node.place.folder / SCRIPT} starts it again")
-            elif not gone:
-                self._down.discard(name)
+        for region in self.regions:
+            region.look(output)
         self._write()
 
     def stop(self, output: Output) -> None:
@@ -164,7 +169,8 @@ class Cluster:
         end = time.monotonic() + STOP_SECS
         for node in self.nodes:
             node.end_within(end - time.monotonic())
-        self._etcd.stop()
+        for etcd in self._etcds:
+            etcd.stop()
         for node in self.nodes:
             node.look()
         self._write()
@@ -172,26 +178,18 @@ class Cluster:
 
     def document(self) -> dict[str, Any]:
         """`cluster.json`."""
-        region = self._shared["DOMICILE_REGION"]
-        blobs = self._shared["DOMICILE_BLOBS"]
+        etcds = self._etcds
         return {
-            "nodes": [
-                {
-                    "name": node.place.name,
-                    "region": region,
-                    "http": node.place.url,
-                    "node_id": node.seen.node_id,
-                    "copy_id": node.seen.copy_id,
-                    "supervisor_pid": node.seen.supervisor_pid,
-                    "pid": node.seen.pid,
-                    "data": str(node.place.folder),
-                }
-                for node in self.nodes
-            ],
+            "nodes": [document for region in self.regions for document in region.node_documents()],
             **self._operations.document(),
-            "etcd": {"endpoints": [self._etcd.endpoint], "pids": [self._etcd.pid] if self._etcd.pid else []},
-            "regions": {region: {"blobs": blobs, "ingress": self.nodes[0].place.url}},
+            "etcd": {"endpoints": [etcd.endpoint for etcd in etcds], "pids": [etcd.pid for etcd in etcds if etcd.pid]},
+            "regions": {region.name: region.document() for region in self.regions},
         }
+
+    @property
+    def _etcds(self) -> list[LocalEtcd]:
+        """Control's first."""
+        return [*filter(None, [self._control]), *(region.etcd for region in self.regions)]
 
     def _write(self) -> None:
         """In one step, and only when something is new."""
@@ -214,50 +212,58 @@ def _checked_app(app: str | None, data: Path) -> str:
     return str(path.resolve()) if path.exists() else app
 
 
+def _layouts(up: Up, data: Path, before: Mapping[str, Any], ports: Ports, environ: Mapping[str, str]) -> list[Layout]:
+    """Every region with its ports: those of last time where they are free."""
+    names = _names(up.regions) or (said(environ, "REGION") or "local",)
+    wanted, known = said(environ, "BLOBS"), before.get("regions", {})
+    control = ""
+    if up.regions:
+        control = f"{HOST}:{ports.take(_last_port(before.get('etcd')))}"
+    places = _places(up, data, before, ports)
+    layouts = []
+    for at, name in enumerate(names):
+        folder = data / name if up.regions else data
+        etcd = ports.take(_last_port(known.get(name, {}).get("etcd"))), ports.take()
+        blobs = wanted or f"file:{folder / 'blobs'}"
+        if wanted and up.regions:
+            blobs = f"{wanted.rstrip('/')}/{name}"
+        its = tuple(places[at * up.nodes : (at + 1) * up.nodes])
+        layouts.append(Layout(name, folder, its, etcd, blobs, control))
+    return layouts
+
+
+def _names(regions: tuple[str, ...]) -> tuple[str, ...]:
+    """Raises CliError for what is no region's name, or is there twice."""
+    for name in regions:
+        try:
+            REGION.parse(name)
+        except ValueError:
+            raise CliError(f"{name!r} is no region's name: {REGION.allowed}", Exit.FAILED) from None
+    if len(set(regions)) < len(regions):
+        raise CliError("a region is named twice", Exit.FAILED)
+    return regions
+
+
 def _places(up: Up, data: Path, before: Mapping[str, Any], ports: Ports) -> list[Place]:
     """HTTP ports count up from `--port`; without it they are those of last time, or from 8080, or any free ones."""
     last = {node["name"]: _port_of(node["http"]) for node in before.get("nodes", [])}
-    places = []
-    for number in range(up.nodes):
-        name = f"n{number + 1}"
-        wanted = (up.port or 0) + number if up.port else last.get(name, PORT + number)
-        http = ports.fixed(wanted) if up.port else ports.take(wanted)
-        if http is None:
-            raise CliError(f"port {wanted} is taken", Exit.FAILED, "give another --port, or none to take free ones")
-        places.append(Place(name, data / "nodes" / name, http, 0))
+    places: list[Place] = []
+    for region in up.regions or ("",):
+        for number in range(up.nodes):
+            own = f"n{number + 1}"
+            name, folder = (f"{region}-{own}", data / region / "nodes" / own) if region else (own, data / "nodes" / own)
+            wanted = (up.port or PORT) + len(places)
+            wanted = wanted if up.port else last.get(name, wanted)
+            http = ports.fixed(wanted) if up.port else ports.take(wanted)
+            if http is None:
+                raise CliError(f"port {wanted} is taken", Exit.FAILED, "give another --port, or none to take free ones")
+            places.append(Place(name, folder, http, 0))
     return [Place(place.name, place.folder, place.http, ports.take()) for place in places]
 
 
-def _shared_settings(environ: Mapping[str, str], app: str, data: Path, nodes: int, endpoint: str) -> dict[str, str]:
-    """What all nodes are given. What the user's environment says of anything but their place stands."""
-    replicas = min(REPLICAS_MAX, nodes - 1)
-    defaults = {
-        "DOMICILE_REGION": "local",
-        "DOMICILE_BLOBS": f"file:{data / 'blobs'}",
-        "DOMICILE_PROJECTS": "first-use",
-        "OBJECT_REPLICAS": str(replicas),
-        "OBJECT_QUORUM": str(min(QUORUM_MAX, replicas)),
-    }
-    said = {name: value for name in defaults if (value := _said(environ, name)) is not None}
-    return {
-        **defaults,
-        **said,
-        "DOMICILE_APP": app,
-        "DOMICILE_PLACEMENT": f"etcd://{endpoint}",
-        "DOMICILE_CLUSTER_SECRET_FILE": str(_secret(data / "secret")),
-    }
-
-
-def _said(environ: Mapping[str, str], name: str) -> str | None:
-    return environ.get(name, environ.get(f"DOMICILE_{name}"))
-
-
-def _own_settings(place: Place) -> dict[str, str]:
-    return {
-        "DOMICILE_DATA": str(place.folder),
-        "DOMICILE_LISTEN": f"{HOST}:{place.http}",
-        "DOMICILE_PEER_LISTEN": f"{HOST}:{place.peer}",
-    }
+def _last_port(etcd: Mapping[str, Any] | None) -> int:
+    """Of the first endpoint of an earlier run; 0: there was none."""
+    return _port_of(etcd["endpoints"][0]) if etcd and etcd["endpoints"] else 0
 
 
 def _secret(path: Path) -> Path:
