@@ -52,7 +52,7 @@ soak: $(STAMP)  ## many more seeds and examples (SEEDS=20000); takes hours
 setup: $(STAMP)  ## make the virtual environment, if pyproject.toml changed since it was made
 
 $(STAMP): pyproject.toml
-	@VENV="$(VENV)" bash .ci/setup '.[dev]'
+	@VENV="$(VENV)" bash .ci/setup '.[dev,local]'
 	@touch $@ $(RUN_STAMP)
 
 $(RUN_STAMP): pyproject.toml

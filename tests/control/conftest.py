@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,12 @@ def temporal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporalServe
     server.stop()
 
 
+# Set to a folder: histories of what runs in these tests are written there, to be kept in `histories/` beside them.
+RECORD = os.environ.get("DOMICILE_RECORD_HISTORIES", "")
+
+
 @pytest.fixture
-def control(temporal: TemporalServer, tmp_path: Path) -> Callable[..., Any]:
+def control(temporal: TemporalServer, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Any]:
     """`control(scenario, *classes, regions=("local",), nodes=1, worker=True, **settings)`.
 
     Runs `async def scenario(plane)` over started nodes, in one region or several: `plane.regions["local"]` has the
@@ -45,7 +50,8 @@ def control(temporal: TemporalServer, tmp_path: Path) -> Callable[..., Any]:
 
         async def main() -> None:
             groups = [NodeGroup(tmp_path / name, classes, {**settings, "region": name}) for name in regions]
-            async with plane_over(temporal.address, groups, nodes, worker=worker) as plane:
+            record_into = Path(RECORD) / request.node.name if RECORD else None
+            async with plane_over(temporal.address, groups, nodes, worker=worker, record_into=record_into) as plane:
                 await scenario(plane)
 
         asyncio.run(main())

@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import json
+import platform
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from temporalio import activity
@@ -44,6 +49,8 @@ class ControlPlane:
         self._address = address
         self._control = control or next(iter(regions.values())).store
         self._running: AsyncExitStack | None = None
+        self._began = datetime.now(UTC)
+        self.record_into: Path | None = None  # with the test's name, when histories are to be recorded
         self.before_ask: Callable[[str], Awaitable[None]] | None = None  # given the request's name; may wait, or raise
 
     async def start(self, *, worker: bool = True) -> None:
@@ -62,6 +69,8 @@ class ControlPlane:
 
     async def stop(self) -> None:
         await self.stop_worker()
+        if self.record_into is not None:
+            await record_histories(self.client, self._began, self.record_into)
         await self.sweep_up()
         await self.world.close()
         await self.peers.close()
@@ -111,6 +120,23 @@ class ControlPlane:
         return RegionWorld.of(Keys(CLUSTER, name), group.store, group.blobs, ask, self.world.clock)
 
 
+async def record_histories(client: Client, since: datetime, into: Path) -> None:
+    """Every history that began since then and has ended, as `<folder>/<workflow>.<status>.<test>.json`."""
+    ended = f'ExecutionStatus != "Running" AND StartTime > "{since.isoformat()}"'
+    async for run in client.list_workflows(ended):
+        assert run.status is not None
+        history = await client.get_workflow_handle(run.id, run_id=run.run_id).fetch_history()
+        name = f"{run.workflow_type}.{run.status.name.lower()}.{into.name}.json"
+        (into.parent / name).write_text(_shareable(history.to_json()) + "\n")
+
+
+def _shareable(history: str) -> str:
+    """Without what is this machine's: its name, and paths in traces."""
+    told = json.dumps(json.loads(history), separators=(",", ":"))
+    told = re.sub(rf"\d+@{re.escape(platform.node())}", "worker", told)
+    return re.sub(r'"stackTrace":"(?:[^"\\]|\\.)*"', '"stackTrace":""', told)
+
+
 async def beat_for_ever(busy: asyncio.Event) -> None:
     """For `before_ask`: an activity that gets nowhere, and hears with a heartbeat that it is cancelled."""
     while True:
@@ -121,7 +147,7 @@ async def beat_for_ever(busy: asyncio.Event) -> None:
 
 @contextlib.asynccontextmanager
 async def plane_over(
-    address: str, groups: Sequence[NodeGroup], nodes: int, *, worker: bool = True
+    address: str, groups: Sequence[NodeGroup], nodes: int, *, worker: bool = True, record_into: Path | None = None
 ) -> AsyncIterator[ControlPlane]:
     """Each group is started as a region of its own, and the control plane over all of them."""
     async with AsyncExitStack() as stack:
@@ -130,6 +156,7 @@ async def plane_over(
             await group.start(nodes)
             stack.push_async_callback(group.stop)
         plane = ControlPlane(address, {group.region: group for group in groups})
+        plane.record_into = record_into
         await plane.start(worker=worker)
         stack.push_async_callback(plane.stop)
         yield plane
