@@ -11,6 +11,7 @@ import msgspec
 from domicile.errors import DomicileError, NotHome, NotServing, OutcomeUnknown
 from domicile.node.chunks import LOST, lost_key
 from domicile.node.control_view import ControlView
+from domicile.node.control_view import ControlView
 from domicile.node.crossing import Crossing, Twice
 from domicile.node.deletion import Deletion
 from domicile.node.describe import describe
@@ -55,6 +56,7 @@ class NodeFront:
     _router: Router
     _crossing: Crossing
     _homes: HomeRegion
+    _control: ControlView
     _control: ControlView
     _deletion: Deletion
     _listings: Listings
@@ -225,6 +227,11 @@ class NodeFront:
             "region": config.region,
             "replica_sync": config.object_replica_sync,
             "nodes": [self._shown(row) for row in self._host.nodes.all()],
+            "regions": [
+                {"name": row.name, "ingress": row.ingress, "http": row.http, "since_ms": row.since_ms}
+                for _, row in sorted(self._control.regions.all_known().items())
+            ],
+            "standins": dict(self._control.regions.standins_known()),
             "regions": [
                 {"name": row.name, "ingress": row.ingress, "http": row.http, "since_ms": row.since_ms}
                 for _, row in sorted(self._control.regions.all_known().items())
