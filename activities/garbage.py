@@ -17,6 +17,7 @@ from domicile.placement.records import Epoch, Generation, Incarnation
 
 _EPOCH = r"(\d+)\.(\d+)"
 _PIECE = re.compile(rf"[0-9a-f]{{64}}/{_EPOCH}/{_EPOCH}\.(\d+)/(?:{_EPOCH}-(\d+)-(\d+)-)?[0-9a-f]{{64}}")
+COPIED = 0  # the version in the epoch of what a copy between regions puts: no claim has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,15 @@ def _is_past(piece: Piece, manifest: Manifest) -> bool:
     """Whether no manifest that can follow names it, this one not naming it.
 
     A tombstone is of the life that follows the one it ended: all of the ended life goes, and what the next has put
-    before its first manifest stays.
+    before its first manifest stays. What a copy between regions put is of (the copy's fence, the seq of its manifest):
+    it can be named by that put alone, and by those that replace it.
     """
     if piece.incarnation != manifest.incarnation:
         return piece.incarnation < manifest.incarnation
     if manifest.deleted:
         return False
+    if piece.generation.epoch.version == COPIED:
+        return piece.generation <= Generation(manifest.epoch, manifest.seq)
     if piece.writer is None:
         return piece.generation <= manifest.generation
     covered = piece.generation == manifest.generation and piece.end <= manifest.length

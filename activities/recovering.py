@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from domicile.activities import branch_report
 from domicile.activities.world import RegionWorld, World
 from domicile.errors import DomicileError, NotHome
-from domicile.node.chunks import lost_key
+from domicile.node.chunks import LOST, SERVED, lost_key
 from domicile.node.errors import PeerBusy, PeerGone
 from domicile.node.incident_messages import (
     BranchAt,
@@ -30,11 +30,14 @@ from domicile.node.row_diff import diff
 from domicile.placement.incidents import IncidentRow, Incidents
 from domicile.placement.records import Epoch, Held, NodeRow
 from domicile.workflows.recover_incident import Branch, Closed, Decision, Incident, Look, LookFor
+from domicile.workflows.watch_incidents import WatchRegion
 
 FIND_SECS, STORE_SECS, REPAIR_SECS = 10.0, 120.0, 300.0
 LOOK_SECS = 3600.0
 PAUSE_FIRST_SECS, PAUSE_MAX_SECS = 0.5, 20.0
 HOPS_MAX = 5
+OPEN_MAX = 200
+REPORT = "diff.json"
 
 T = TypeVar("T")
 Found = tuple[NodeRow, BranchesFound]
@@ -48,7 +51,14 @@ class RecoveringActivities:
 
     def steps(self) -> Sequence[Callable[..., Any]]:
         """The activities."""
-        return (self.look, self.compare, self.repair, self.forget)
+        return (self.open, self.look, self.compare, self.repair, self.forget)
+
+    @activity.defn(name="incidents-open")
+    async def open(self, asked: WatchRegion) -> list[Incident]:
+        """The open incidents, up to 200: a history takes no more, and the next run comes soon."""
+        region = await self._world.region(asked.region)
+        found = await Incidents(region.store, region.keys).open()
+        return [Incident(asked.region, one.object_id, one.epoch) for one in found[:OPEN_MAX]]
 
     @activity.defn(name="incident-look")
     async def look(self, asked: LookFor) -> Look:
@@ -70,15 +80,15 @@ class RecoveringActivities:
         region = await self._world.region(asked.region)
         _, row, branches = await _look(region, asked)
         if row is None or not branches:
-            raise ApplicationError(f"the branch of {asked.object} is not to be had: its node is away")
+            raise ApplicationError(f"the branch of {asked.object_id} is not to be had: its node is away")
         node, branch = branches[0]
         epoch = Epoch.parse(asked.epoch)
-        request = StoreBranch(asked.object, epoch, row.served, row.checksum, branch.source)
+        request = StoreBranch(asked.object_id, epoch, row.served, row.checksum, branch.source)
         stored = msgspec.msgpack.decode(
             await self._beating(region.ask(node, "incident-store", msgspec.msgpack.encode(request), STORE_SECS)),
             type=BranchStored,
         )
-        served, lost, report = (lost_key(asked.object, epoch, part) for part in ("served.db", "lost.db", "diff.json"))
+        served, lost, report = (lost_key(asked.object_id, epoch, part) for part in (SERVED, LOST, REPORT))
         before, after = (await region.blobs.get(served)).data, (await region.blobs.get(lost)).data
         found = await self._beating(asyncio.to_thread(partial(diff, before, after)))
         await region.blobs.put(report, branch_report.full(found))
@@ -89,12 +99,12 @@ class RecoveringActivities:
     async def repair(self, asked: Decision) -> Closed:
         """Asked of the object's home, wherever that is; safe to repeat."""
         region = await self._world.region(asked.incident.region)
-        row = await Incidents(region.store, region.keys).get(asked.incident.object, asked.incident.epoch)
+        row = await Incidents(region.store, region.keys).get(asked.incident.object_id, asked.incident.epoch)
         if row is None:
             return Closed("void")
         epoch = Epoch.parse(asked.incident.epoch)
         repair = Repair(row.scope, row.cls, row.name, row.served.incarnation, epoch, asked.action)  # type: ignore[arg-type]
-        answer = await self._beating(_ask_home(region, asked.incident.object, row, msgspec.msgpack.encode(repair)))
+        answer = await self._beating(_ask_home(region, asked.incident.object_id, row, msgspec.msgpack.encode(repair)))
         done = msgspec.msgpack.decode(answer, type=Repaired)
         return Closed(done.outcome, done.rows, done.already, done.left, list(done.shown), done.why)
 
@@ -102,13 +112,13 @@ class RecoveringActivities:
     async def forget(self, asked: Incident) -> None:
         """The incident is closed: `lost/` of every node that answers gives it up, then the row goes."""
         region = await self._world.region(asked.region)
-        body = msgspec.msgpack.encode(ForgetBranch(asked.object, Epoch.parse(asked.epoch)))
+        body = msgspec.msgpack.encode(ForgetBranch(asked.object_id, Epoch.parse(asked.epoch)))
         for node in await region.nodes():
             try:
                 await region.ask(node, "incident-forget", body, FIND_SECS)
             except (PeerGone, PeerBusy, DomicileError) as error:
-                self._world.log.warning("incident.forget", node=node.node_id, object=asked.object, error=str(error))
-        await Incidents(region.store, region.keys).close(asked.object, asked.epoch)
+                self._world.log.warning("incident.forget", node=node.node_id, object=asked.object_id, error=str(error))
+        await Incidents(region.store, region.keys).close(asked.object_id, asked.epoch)
 
     async def _beating(self, work: Any) -> Any:
         """What takes longer than a heartbeat may: the activity shows that it lives."""
@@ -126,10 +136,10 @@ async def _look(
     region: RegionWorld, asked: Incident
 ) -> tuple[Look, IncidentRow | None, list[tuple[NodeRow, BranchAt]]]:
     """What is known now, the row, and the branches, the longest first."""
-    row = await Incidents(region.store, region.keys).get(asked.object, asked.epoch)
+    row = await Incidents(region.store, region.keys).get(asked.object_id, asked.epoch)
     if row is None:
         return Look(open=False), None, []
-    request = FindBranches(asked.object, Epoch.parse(asked.epoch), row.served, row.asked)
+    request = FindBranches(asked.object_id, Epoch.parse(asked.epoch), row.served, row.asked)
     found = await _ask_all(region, msgspec.msgpack.encode(request))
     heard = {copy for copy, _ in row.answered} | {answer.copy_id for _, answer in found if answer.heard}
     missing = sorted(set(row.asked) - heard)

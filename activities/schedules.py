@@ -1,6 +1,7 @@
 """The schedules of a region, kept right: there, as they should be, with nothing else's (PROTOCOLS sections 9 and 10).
 
     sweep-<region>     SweepAlarms     every OBJECT_SWEEP_SECS
+    incidents-<region> WatchIncidents  every OBJECT_SWEEP_SECS
     collect-<region>   CollectGarbage  every hour
     scrub-<region>     Scrub           every day
 
@@ -51,6 +52,7 @@ def planned(config: Config, region: str) -> list[Planned]:
     every = timedelta(seconds=config.object_sweep_secs)
     return [
         Planned(f"sweep-{region}", "SweepAlarms", {"region": region, "rows": config.object_sweep_rows}, every),
+        Planned(f"incidents-{region}", "WatchIncidents", {"region": region}, every),
         Planned(f"collect-{region}", "CollectGarbage", {"region": region}, HOUR),
     ]
 

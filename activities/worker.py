@@ -27,9 +27,18 @@ from domicile.workflows.move_project import MoveProject
 from domicile.workflows.queues import CONTROL_QUEUE, region_queue
 from domicile.workflows.recover_incident import RecoverIncident
 from domicile.workflows.sweep_alarms import SweepAlarms
+from domicile.workflows.watch_incidents import WatchIncidents
 
 HEARTBEAT_EVERY = timedelta(seconds=1)
-WORKFLOWS: tuple[type[Any], ...] = (CollectGarbage, DrainNode, ExpireCopy, MoveProject, RecoverIncident, SweepAlarms)
+WORKFLOWS: tuple[type[Any], ...] = (
+    CollectGarbage,
+    DrainNode,
+    ExpireCopy,
+    MoveProject,
+    RecoverIncident,
+    SweepAlarms,
+    WatchIncidents,
+)
 
 
 def activities_of(world: World) -> list[Callable[..., Any]]:

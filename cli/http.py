@@ -57,6 +57,22 @@ class Node:
         given = {name: value for name, value in (query or {}).items() if value is not None}
         return self.send("GET", at + ("?" + urlencode(given) if given else ""))
 
+    def download(self, at: str) -> bytes:
+        """The bytes of a GET, whatever they are."""
+        connection = self._connect()
+        try:
+            connection.request("GET", at, headers=self._headers)
+            response = connection.getresponse()
+            data = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error, "GET") from None
+        finally:
+            connection.close()
+        if response.status >= 300:
+            problem = json.loads(data) if data[:1] == b"{" else {"title": f"HTTP {response.status}"}
+            raise refused(problem, response.status)
+        return data
+
     def send(self, verb: str, at: str, body: str | None = None, headers: Mapping[str, str] | None = None) -> Any:
         """The JSON answer; None for an empty one. Repeats what the node calls retryable until the time is up.
 

@@ -20,6 +20,7 @@ from domicile.node.wal import CHUNK_BYTES
 from domicile.placement.records import Epoch, Generation, Incarnation
 
 FETCHES_PARALLEL = 8
+LOST, SERVED = "lost.db", "served.db"  # what an incident keeps: the branch, and what was served instead
 MANIFESTS = "manifests/"  # all in one place: a birth makes no folder, and every object of a store can be listed
 
 

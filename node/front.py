@@ -9,14 +9,16 @@ from typing import Any
 import msgspec
 
 from domicile.errors import DomicileError, NotHome, NotServing, OutcomeUnknown
+from domicile.node.chunks import LOST, lost_key
 from domicile.node.control_view import ControlView
 from domicile.node.crossing import Crossing, Twice
 from domicile.node.deletion import Deletion
 from domicile.node.describe import describe
-from domicile.node.errors import PeerBusy, PeerGone
+from domicile.node.errors import BlobError, BlobMissing, PeerBusy, PeerGone
 from domicile.node.home_region import HomeRegion
 from domicile.node.host import Host
 from domicile.node.listings import Listings
+from domicile.node.operations import NoSuchOperation
 from domicile.node.peering import Request, ask_region
 from domicile.node.residents import Residents
 from domicile.node.router import Router
@@ -25,7 +27,7 @@ from domicile.node.wire.messages import Hops
 from domicile.placement.admission import Admission
 from domicile.placement.incidents import Incidents
 from domicile.placement.projects import Projects
-from domicile.placement.records import Epoch, Forwarded, Held, Incarnation, NodeRow, ObjectKey, Position, ProjectRow
+from domicile.placement.records import Epoch, Forwarded, Held, Incarnation, NodeRow, ObjectKey, ProjectRow
 from domicile.placement.store import StoreUnavailable
 from domicile.registry import Registry
 
@@ -254,17 +256,15 @@ class NodeFront:
             found = await self._incidents.open()
         except StoreUnavailable as error:
             raise NotServing(f"the placement store does not answer: {error}") from error
-        return [
-            {
-                "object_id": incident.object_id,
-                "epoch": incident.epoch,
-                "asked": list(incident.row.asked),
-                "answered": [[copy, _shown_position(at)] for copy, at in incident.row.answered],
-                "served": _shown_position(incident.row.served),
-            }
-            for incident in found
-        ]
+        region = self._host.config.region
+        return [{"region": region, **incident.shown()} for incident in found]
 
-
-def _shown_position(at: Position) -> dict[str, Any]:
-    return {"incarnation": str(at.incarnation), "generation": str(at.generation), "length": at.length}
+    async def incident_database(self, object_id: str, epoch: str) -> bytes:
+        """The lost branch of one, as a SQLite file. Raises NoSuchOperation while it has not been found and stored."""
+        key = lost_key(object_id, Epoch.parse(epoch), LOST)
+        try:
+            return (await self._host.blobs.get(key)).data
+        except BlobMissing:
+            raise NoSuchOperation(f"no branch of object {object_id}, epoch {epoch}, has been stored") from None
+        except BlobError as error:
+            raise NotServing("the blob store does not answer") from error

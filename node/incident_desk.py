@@ -16,7 +16,7 @@ from domicile.errors import DomicileError, NoSuchObject, NotServing
 from domicile.node.birth import IMAGE
 from domicile.node.branch_sources import BranchSources
 from domicile.node.branches import as_file, databases
-from domicile.node.chunks import lost_key
+from domicile.node.chunks import LOST, SERVED, lost_key
 from domicile.node.database import Database
 from domicile.node.errors import Ended, NodeError
 from domicile.node.host import Host
@@ -37,7 +37,6 @@ from domicile.node.row_diff import Diff, cell, diff
 from domicile.node.wire.messages import Fence, FenceAnswer
 from domicile.placement.records import ObjectKey
 
-SERVED, LOST = "served.db", "lost.db"
 LEFT_SHOWN_MAX = 50
 CELL_CHARS = 80
 

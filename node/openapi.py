@@ -218,6 +218,9 @@ def _operation_paths() -> dict[str, Schema]:
         ),
         "/v1/nodes/{node}/drain": followable([node], "a node's drain", where),
         "/v1/incidents/{object_id}/{epoch}": {"get": _operation("an incident's recovery", followed, incident)},
+        "/v1/incidents/{object_id}/{epoch}/database": {
+            "get": _operation("the lost branch", {"type": "string"}, incident, content="application/vnd.sqlite3")
+        },
         "/v1/incidents/{object_id}/{epoch}/{decision}": {
             "post": _operation("decide on an incident", followed, [*incident, decision])
         },

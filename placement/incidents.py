@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -38,6 +39,20 @@ class Incident:
     epoch: str
     row: IncidentRow
 
+    def shown(self) -> dict[str, Any]:
+        """As a person reads it, in JSON values."""
+        row = self.row
+        return {
+            "object_id": self.object_id,
+            "object": f"{row.scope}/{row.cls}/{row.name}" if row.scope else "",
+            "epoch": self.epoch,
+            "at_ms": row.at_ms,
+            "asked": list(row.asked),
+            "answered": [[copy, _shown(at)] for copy, at in row.answered],
+            "needed": row.needed,
+            "served": _shown(row.served),
+        }
+
 
 class Incidents:
     """The incident rows of one region. Everything raises StoreUnavailable."""
@@ -72,3 +87,7 @@ class Incidents:
             token = page.token
             if token is None:
                 return found
+
+
+def _shown(at: Position) -> dict[str, Any]:
+    return {"incarnation": str(at.incarnation), "generation": str(at.generation), "length": at.length}

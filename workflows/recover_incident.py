@@ -22,10 +22,10 @@ WAIT_DAYS = 7.0
 
 @dataclass(frozen=True)
 class Incident:
-    """The workflow's input: {"region": "local", "object": "<64 hex>", "epoch": "1.42"}; how long to wait for copies."""
+    """The workflow's input: {"region": "local", "object_id": "<64 hex>", "epoch": "1.42"}. Copies are waited for `wait_days`."""
 
     region: str
-    object: str
+    object_id: str
     epoch: str
     wait_days: float = WAIT_DAYS
 
@@ -96,7 +96,7 @@ class Recovered:
     """The result. `outcome`: harmless (nothing was lost), laid, applied, kept, void (the object is gone, or closed it
     before), or open (the copies never returned: `missing`)."""
 
-    object: str
+    object_id: str
     epoch: str
     outcome: str
     rows: int = 0
@@ -182,7 +182,7 @@ class RecoverIncident:
 
     def _result(self, asked: Incident, closed: Closed, outcome: str = "") -> Recovered:
         return Recovered(
-            asked.object,
+            asked.object_id,
             asked.epoch,
             outcome or closed.outcome,
             closed.rows,

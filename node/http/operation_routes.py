@@ -134,8 +134,13 @@ def _id(request: Request) -> str:
 
 
 def _incident(request: Request) -> str:
+    return "incident-{}-{}".format(*incident_of(request))
+
+
+def incident_of(request: Request) -> tuple[str, str]:
+    """(object id, epoch) of the path. Raises BadRequest."""
     object_id = _shaped(request, "object_id", INCIDENT_RE, "an object's id")
-    return f"incident-{object_id}-{_shaped(request, 'epoch', EPOCH_RE, 'an epoch')}"
+    return object_id, _shaped(request, "epoch", EPOCH_RE, "an epoch")
 
 
 def _shaped(request: Request, parameter: str, shape: re.Pattern[str], what: str) -> str:

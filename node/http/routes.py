@@ -21,7 +21,7 @@ from domicile.node.http import path
 from domicile.node.http.bodies import BATCH_MAX, BatchLine, ProjectPolicy, decode_json, statement_body
 from domicile.node.http.body import read_body
 from domicile.node.http.headers import JSON, Options, answer_head, check_key, read_options
-from domicile.node.http.operation_routes import OPERATION_RESOURCES
+from domicile.node.http.operation_routes import OPERATION_RESOURCES, incident_of
 from domicile.node.http.starlette_app import Handler, encode, raw, response, starlette_app
 from domicile.node.openapi import DOCUMENT
 from domicile.node.operations import Operations
@@ -126,6 +126,10 @@ class Surface:
     async def incidents(self, request: Request) -> Response:
         return self.json({"incidents": await self.front.incidents()})
 
+    async def incident_database(self, request: Request) -> Response:
+        data = await self.front.incident_database(*incident_of(request))
+        return response(200, (self._node_header(), (b"content-type", b"application/vnd.sqlite3")), data)
+
     async def healthz(self, request: Request) -> Response:
         return self.json({"ok": True})
 
@@ -160,6 +164,7 @@ RESOURCES: tuple[tuple[str, dict[str, Handler]], ...] = (
     ("/v1/projects/{project}", {"GET": Surface.get_project, "PUT": Surface.put_project}),
     ("/v1/cluster", {"GET": Surface.cluster}),
     ("/v1/incidents", {"GET": Surface.incidents}),
+    ("/v1/incidents/{object_id}/{epoch}/database", {"GET": Surface.incident_database}),
     ("/v1/{project}/objects", {"GET": Surface.list_objects}),
     ("/v1/{project}/objects/{cls}/{name}", {"GET": Surface.describe, "DELETE": Surface.delete}),
     ("/v1/{project}/objects/{cls}/{name}/{method}", {"POST": Surface.call_never}),

@@ -87,6 +87,19 @@ def test_a_tombstone_frees_the_life_it_ended_and_no_other() -> None:
     assert not judged(segment(Generation(Epoch(1, 21), 0), 1, writer=Epoch(1, 21), life=Epoch(1, 20)))
 
 
+def test_what_a_copy_put_for_a_manifest_that_was_replaced_goes() -> None:
+    """A standing copy is copied again and again: pieces of passes before are named by nobody any more."""
+    fence = Epoch(3, 0)
+    standing = manifest(epoch=fence, seq=7)
+    judged = judge(standing)
+    assert judged(chunk(Generation(fence, 6)))
+    assert judged(chunk(Generation(fence, 7)))
+    assert judged(segment(Generation(fence, 6), 1, writer=fence))
+    assert judged(chunk(Generation(Epoch(2, 0), 99)))
+    assert not judged(chunk(Generation(fence, 8))), "the next pass is about to name it"
+    assert not judged(chunk(Generation(Epoch(4, 0), 1))), "a later copy is about to name it"
+
+
 epochs = st.builds(Epoch, st.integers(0, 2**40), st.integers(0, 2**40))
 generations = st.builds(Generation, epochs, st.integers(0, 999))
 

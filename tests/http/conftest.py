@@ -101,6 +101,9 @@ class MemoryFront:
     async def cluster(self) -> dict[str, Any]:
         return {"nodes": [self.node_id]}
 
+    async def incident_database(self, object_id: str, epoch: str) -> bytes:
+        return b"SQLite format 3\0"
+
     async def incidents(self) -> list[dict[str, Any]]:
         return []
 
