@@ -47,7 +47,7 @@ class Member:
     def __init__(self, name: str, folder: Path, ports: tuple[int, int], flags: Sequence[str], scheme: str) -> None:
         self.name, self.folder, self.flags, self.scheme = name, folder, flags, scheme
         self.endpoint = f"127.0.0.1:{ports[0]}"
-        self.peer = f"http://127.0.0.1:{ports[1]}"
+        self.peer = self.advertised = f"http://127.0.0.1:{ports[1]}"
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -73,7 +73,7 @@ class Member:
                     ),
                     *("--listen-client-urls", f"{self.scheme}://{self.endpoint}"),
                     *("--advertise-client-urls", f"{self.scheme}://{self.endpoint}"),
-                    *("--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer),
+                    *("--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.advertised),
                     *("--initial-cluster", cluster, "--initial-cluster-state", state),
                     *("--logger", "zap", "--log-level", "warn", *self.flags),
                 ],
@@ -119,7 +119,11 @@ class Etcd:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.scheme = folder, scheme
         self.members = [Member(f"m{n}", folder, (ports[2 * n], ports[2 * n + 1]), flags, scheme) for n in range(count)]
-        self.cluster = ",".join(f"{member.name}={member.peer}" for member in self.members)
+
+    @property
+    def cluster(self) -> str:
+        """Where members find each other: `advertised` may lead through a wire, set before the start."""
+        return ",".join(f"{member.name}={member.advertised}" for member in self.members)
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -167,6 +171,18 @@ class Etcd:
 
         found: Member = until(lambda: next(filter(leads, self.members), None), why="etcd has no leader")
         return found
+
+    def lead(self, member: Member) -> None:
+        """Have this member lead."""
+
+        def leads() -> bool:
+            leader = self.leader()
+            if leader is not member:
+                target = member.post("/v3/maintenance/status")["header"]["member_id"]
+                leader.post("/v3/maintenance/transfer-leadership", {"targetID": target})
+            return leader is member
+
+        until(leads, why=f"{member.name} does not lead")
 
     def wipe(self) -> None:
         """Nothing is there any more, and no grant."""

@@ -116,6 +116,7 @@ class Cluster:
         settings: dict[str, str] | None = None,
         wired: bool = False,
         etcds: int = 1,
+        etcd: Etcd | None = None,
         s3: S3 | None = None,
     ) -> None:
         self.where = where
@@ -123,7 +124,7 @@ class Cluster:
         self._clients: list[RovingClient] = []
         self._loads: list[RovingLoad] = []
         self._drill = self._began = 0
-        self.etcd = Etcd(where / "etcd", etcds, ETCD_FLAGS if etcds == 1 else ETCDS_FLAGS)
+        self.etcd = etcd or Etcd(where / "etcd", etcds, ETCD_FLAGS if etcds == 1 else ETCDS_FLAGS)
         self._settings = {**QUICK, **self._places(count), **(settings or {})}
         self.nodes = [Node(f"n{n + 1}", where / f"n{n + 1}", {}) for n in range(count)]
         self._bucket = s3.look if s3 is not None else in_directory(where / "blobs")
@@ -153,10 +154,14 @@ class Cluster:
             node.etcd = Wire(_address(store))  # of one member: drills cut the node off, not one endpoint
             node.settings["DOMICILE_ADVERTISE"] = f"127.0.0.1:{node.peer.port}"
             store = f"127.0.0.1:{node.etcd.port}"
-        node.settings["DOMICILE_PLACEMENT"] = f"etcd://{store}"
+        self.lead_to(node, store.split(","))
+
+    def lead_to(self, node: Node, endpoints: list[str]) -> None:
+        """The node's way to etcd from its next start on."""
+        node.settings["DOMICILE_PLACEMENT"] = f"etcd://{','.join(endpoints)}"
         config = load(node.settings).config
         root = Keys(config.cluster, config.region).root
-        node.registrar = {"access": {"endpoints": store.split(",")}, "root": root, "ttl_secs": config.node_ttl_secs}
+        node.registrar = {"access": {"endpoints": endpoints}, "root": root, "ttl_secs": config.node_ttl_secs}
 
     def _speakers(self) -> dict[str, int]:
         return {node.name: node.serving_pid() for node in self.running()}
