@@ -47,6 +47,7 @@ soak: $(STAMP)  ## many more seeds and examples (SEEDS=20000); takes hours
 	@DOMICILE_SIM_SEEDS=$(SEEDS) $(PY) -m pytest tests/sim --timeout=36000
 	@DOMICILE_MODELS=full $(PY) -m pytest tests/model --timeout=36000
 	@DOMICILE_FAULT_SECS=1200 $(PY) -m pytest tests/cluster/test_random_faults.py --timeout=36000
+	@DOMICILE_HELD_SECS=30 $(PY) -m pytest tests/cluster/test_wires_cut.py -k late --timeout=600
 	@$(PY) -m pytest --hypothesis-profile=soak --timeout=36000 $(ARGS)
 
 setup: $(STAMP)  ## make the virtual environment, if pyproject.toml changed since it was made

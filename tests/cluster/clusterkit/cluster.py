@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -9,7 +10,9 @@ import random
 import secrets
 import shutil
 import signal
+import subprocess
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +83,24 @@ class Node(NodeProcess):
     def forget(self, folder: str) -> None:
         """Lose `objects/` or `replicas/`; the node is down."""
         shutil.rmtree(self.data / folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def slow_disk(self, secs: float) -> Iterator[None]:
+        """Meanwhile each sync of the node's process takes so much longer. Needs strace, and the right to trace."""
+        calls = "pwritev2,fsync,fdatasync"
+        inject = f"inject={calls}:delay_exit={int(secs * 1e6)}"
+        command = ["strace", "-f", "-q", "-o", "/dev/null", "-e", f"trace={calls}", "-e", inject]
+        with subprocess.Popen([*command, "-p", str(self.serving_pid())]) as tracer:
+            try:
+                until(lambda: tracer.poll() is not None or self._traced(), "strace has attached")
+                assert tracer.poll() is None, "strace may not trace"
+                yield
+            finally:
+                tracer.terminate()
+
+    def _traced(self) -> bool:
+        status = Path(f"/proc/{self.serving_pid()}/status").read_text()
+        return "TracerPid:\t0\n" not in status
 
     def get(self, path: str, secs: float = 5.0) -> tuple[dict[str, str], Any] | None:
         """Headers and JSON of a GET; None when there is no answer of 200."""
