@@ -57,6 +57,7 @@ class Running:
         """Everything it started, by what it says."""
         document = self.now()
         found = [*document["etcd"]["pids"]]
+        found += [document[part]["pid"] for part in ("control", "temporal") if document[part]]
         for node in document["nodes"]:
             found += [node["supervisor_pid"], node["pid"]]
         return [pid for pid in found if pid is not None]
@@ -112,7 +113,7 @@ def test_three_nodes_count_as_one(tmp_path: Path, until: Wait, domicile: Run) ->
         until(lambda: _reborn(cluster.now()["nodes"][1], document["nodes"][1]))
         assert increment(urls[1]) == 7
         pids = cluster.pids()
-        assert len(pids) == 7
+        assert len(pids) == 9
         assert cluster.end() == 0
         assert not any(alive(pid) for pid in pids)
         assert cluster.pids() == []
@@ -135,7 +136,7 @@ def _reborn(node: dict[str, Any], before: dict[str, Any]) -> bool:
 def test_nothing_outlives_it(tmp_path: Path, until: Wait) -> None:
     """Killed itself it takes all along; a lost node stays down until its script starts it; etcd is started again."""
     data = tmp_path / "up"
-    with up(data, "--app", str(COUNTER), "--nodes", "2") as cluster:
+    with up(data, "--app", str(COUNTER), "--nodes", "2", "--no-control") as cluster:
         before = cluster.first["nodes"][0]
         for pid in (before["supervisor_pid"], before["pid"]):
             os.kill(pid, signal.SIGKILL)
@@ -158,7 +159,7 @@ def test_nothing_outlives_it(tmp_path: Path, until: Wait) -> None:
 
 def test_one_directory_has_one_cluster(tmp_path: Path, domicile: Run) -> None:
     """A second command over the same directory is refused, as is a taken port; without an app there are databases."""
-    with up(tmp_path / "up", "--nodes", "1") as cluster:
+    with up(tmp_path / "up", "--nodes", "1", "--no-control") as cluster:
         second = domicile("up", "--nodes", "1", "--data", str(cluster.data))
         assert (second.returncode, "another `domicile up` runs" in second.stderr) == (1, True)
         port = cluster.first["nodes"][0]["http"].rpartition(":")[2]

@@ -171,6 +171,20 @@ def test_without_a_schedule_the_first_node_by_rank_takes_what_is_overdue(control
     control(scenario, Bell, worker=False, temporal="127.0.0.1:1", object_sweep_secs=1000)
 
 
+def test_with_temporal_away_nodes_sweep(control: Any) -> None:
+    """An alarm whose home died rings all the same, by the nodes' own sweeps, where nobody else sweeps."""
+
+    async def scenario(plane: Any) -> None:
+        group = plane.regions["local"]
+        await group.nodes[0].call("Bell", "a", "arm", "1s")
+        await group.home("Bell", "a").crash()
+        (left,) = group.nodes
+        await group.until(lambda: left.home_of("Bell", "a"), "it was woken")
+        assert await left.call("Bell", "a", "rung") == 1
+
+    control(scenario, Bell, nodes=2, worker=False, temporal="127.0.0.1:1", object_sweep_secs=0.5)
+
+
 def test_an_object_that_is_awake_is_told_at_its_home(control: Any) -> None:
     """A due row whose object is awake is no other node's: its home is asked, and nothing changes hands."""
 

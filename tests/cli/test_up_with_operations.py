@@ -1,0 +1,118 @@
+"""Operations on a whole cluster of real processes: alarms of a killed node, drains, and parts that die (section 10)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Wait = Callable[[Callable[[], bool]], None]
+
+APP = '''
+from domicile import Object
+
+class Bell(Object):
+    """Rings once."""
+
+    def arm(self, when: str) -> None:
+        self.kv.put("rung", 0)
+        self.set_alarm(when)
+
+    def on_alarm(self) -> None:
+        self.kv.put("rung", self.kv.get("rung") + 1)
+
+    def rung(self) -> int:
+        return self.kv.get("rung")
+'''
+
+
+@contextmanager
+def running(data: Path, *arguments: str) -> Iterator[dict[str, Any]]:
+    """`domicile up --json`; gives the document it printed."""
+    kept = {n: v for n, v in os.environ.items() if not n.startswith(("DOMICILE_", "NODE_", "OBJECT_"))}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "domicile.cli.main", "up", "--data", str(data), "--json", *arguments],
+        env={**kept, "DOMICILE_PROFILE": "fast", "OBJECT_SWEEP_SECS": "2"},
+        cwd=data.parent,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait(60)
+        process.stdout.close()
+
+
+def get(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        found: dict[str, Any] = json.load(answer)
+        return found
+
+
+def post(url: str, body: Any) -> Any:
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode()), timeout=20) as answer:
+        return json.load(answer)
+
+
+def test_operations_of_a_cluster(tmp_path: Path, until: Wait, domicile: Run) -> None:
+    """A killed node's alarm rings elsewhere, with nobody calling; Temporal and control are started again when they
+    die, and go on; a drained node is empty, and says so."""
+    app, data = tmp_path / "bells.py", tmp_path / "up"
+    app.write_text(APP)
+    with running(data, "--app", str(app)) as document:
+        urls = {node["node_id"]: node["http"] for node in document["nodes"]}
+        bell = "/v1/demo/objects/Bell/a"
+        post(f"{document['nodes'][0]['http']}{bell}/arm", ["1s"])
+        home = get(document["nodes"][0]["http"] + bell)["node"]
+        lost = next(node for node in document["nodes"] if node["node_id"] == home)
+        other, third = (url for node, url in urls.items() if node != home)
+        for pid in (lost["supervisor_pid"], lost["pid"]):
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: _woken(other + bell, home))
+        assert post(f"{other}{bell}/rung", []) == 1
+
+        def now() -> dict[str, Any]:
+            return json.loads((data / "cluster.json").read_text())
+
+        for part in ("temporal", "control"):
+            os.kill(document[part]["pid"], signal.SIGKILL)
+        until(lambda: all(now()[part]["pid"] not in (None, document[part]["pid"]) for part in ("temporal", "control")))
+        swept = "/v1/control/operations"
+        until(lambda: _asked(lambda: post(other + swept, {"workflow": "SweepAlarms", "input": {"region": "local"}})))
+        until(lambda: _asked(lambda: get(f"{third}{swept}/sweep-local")).get("status") == "completed")
+
+        leaving = get(third + bell)["node"]
+        staying = next(url for node, url in urls.items() if node not in (home, leaving))
+        drained = domicile("drain", urls[leaving], "--json", DOMICILE_URL=staying)
+        assert drained.returncode == 0, drained.stderr
+        assert json.loads(drained.stdout)["state"] == "empty"
+        assert post(f"{urls[leaving]}{bell}/rung", []) == 1
+        assert get(staying + bell)["node"] not in (home, leaving)
+
+
+def _woken(url: str, lost: str) -> bool:
+    """Whether the object is awake on another node and has no alarm any more; looking wakes nothing."""
+    found = _asked(lambda: get(url))
+    return bool(found) and found["node"] not in (None, lost) and found["alarm_due"] is None
+
+
+def _asked(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Empty while nobody answers."""
+    try:
+        return ask()
+    except OSError:
+        return {}
