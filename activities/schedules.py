@@ -54,6 +54,7 @@ def planned(config: Config, region: str) -> list[Planned]:
         Planned(f"sweep-{region}", "SweepAlarms", {"region": region, "rows": config.object_sweep_rows}, every),
         Planned(f"incidents-{region}", "WatchIncidents", {"region": region}, every),
         Planned(f"collect-{region}", "CollectGarbage", {"region": region}, HOUR),
+        Planned(f"scrub-{region}", "Scrub", {"region": region}, DAY),
     ]
 
 

@@ -18,6 +18,7 @@ from domicile.activities.draining import DrainingActivities
 from domicile.activities.expiring import ExpiringActivities
 from domicile.activities.moving_project import MovingActivities
 from domicile.activities.recovering import RecoveringActivities
+from domicile.activities.scrubbing import ScrubbingActivities
 from domicile.activities.sweeping import SweepingActivities
 from domicile.activities.world import World
 from domicile.workflows.collect_garbage import CollectGarbage
@@ -26,6 +27,7 @@ from domicile.workflows.expire_copy import ExpireCopy
 from domicile.workflows.move_project import MoveProject
 from domicile.workflows.queues import CONTROL_QUEUE, region_queue
 from domicile.workflows.recover_incident import RecoverIncident
+from domicile.workflows.scrub import Scrub
 from domicile.workflows.sweep_alarms import SweepAlarms
 from domicile.workflows.watch_incidents import WatchIncidents
 
@@ -36,6 +38,7 @@ WORKFLOWS: tuple[type[Any], ...] = (
     ExpireCopy,
     MoveProject,
     RecoverIncident,
+    Scrub,
     SweepAlarms,
     WatchIncidents,
 )
@@ -54,6 +57,7 @@ def _steps(world: World) -> Iterable[Sequence[Callable[..., Any]]]:
         ExpiringActivities(world).steps(),
         MovingActivities(world).steps(),
         RecoveringActivities(world).steps(),
+        ScrubbingActivities(world).steps(),
         SweepingActivities(world).steps(),
     )
 

@@ -13,6 +13,7 @@ from domicile.node.alarm_index import AlarmIndex
 from domicile.node.call import CallPath
 from domicile.node.chunk_cache import ChunkCache
 from domicile.node.control_view import ControlView
+from domicile.node.copy_proof import CopyProofs
 from domicile.node.crossing import Crossing
 from domicile.node.deletion import Deletion
 from domicile.node.draining import Draining
@@ -28,8 +29,10 @@ from domicile.node.nodes import Nodes
 from domicile.node.peer_handler import PeerHandler
 from domicile.node.permits import Permits
 from domicile.node.reads import ReplicaReads
+from domicile.node.repin import Repin
 from domicile.node.residents import TICK_SECS, Residents
 from domicile.node.router import Router
+from domicile.node.schedules import Schedules
 from domicile.node.seams import Heartbeat, Seams
 from domicile.node.sleepers import Sleepers
 from domicile.node.suspects import Suspects
@@ -53,8 +56,7 @@ class Node(NodeFront):
     def __init__(self, seams: Seams) -> None:
         self._seams = seams
         config = seams.config
-        self._registry = seams.registry
-        self._http = seams.http_address
+        self._registry, self._http = seams.registry, seams.http_address
         self._keys = Keys(config.cluster, config.region)
         self._gates = Gates(seams.store, self._keys, seams.clock.sleep)
         self._control = ControlView(seams, self._gates)
@@ -79,26 +81,17 @@ class Node(NodeFront):
         path = CallPath(self._residents, lambda: self.admission, config.object_ack_gate_ms / 1000)
         self._evictor = Evictor(seams.store, self._keys, self._timing, seams.clock)
         self._suspects = Suspects(self._host, self._evictor)
-        reads = ReplicaReads(self._host, seams.replicas) if seams.replicas is not None else None
         self._homes = self._control.homes
         self._crossing = Crossing(self._homes, self._control.regions, seams.telemetry)
-        self._router = Router(
-            self._host,
-            seams.registry,
-            self._residents,
-            path,
-            self._suspects,
-            self._crossing,
-            reads,
-            lambda: self.admission,
-        )
+        self._router = self._make_router(path)
         self._draining = Draining(self._residents, self._set_state)
         closed = ClosedGates(self._host, self._gates, self._residents)
         self._gates.followed.changed = closed.changed
         self._activation.found_closed, self._residents.woke = closed.found_closed, closed.woke
         self._listings = Listings(self._host, Directory(seams.store, self._keys), self._homes, self._crossing)
+        self._repin = Repin(self._host, self._control, self._crossing)
         desk = IncidentDesk(self._host, self._residents, seams.replicas, lambda fence: self.handler.fence(fence))
-        requests = self.requests() | desk.requests()
+        requests = self.requests() | desk.requests() | CopyProofs(self._host, seams.replicas).requests()
         requests |= {"wake-alarm": self._sweep.asked, "drain-node": self._draining.asked}
         moving = {"drain-project": closed.drain_project, "drain-object": closed.drain_object}
         requests |= moving | {"settle-object": closed.settle_object}
@@ -128,6 +121,7 @@ class Node(NodeFront):
             self._tick(),
         ):
             self._spawn(part)
+        self._spawn(Schedules(self._host, self._registry, self._projects).run())
         if self._seams.replicas is not None:
             self._spawn(IdleCopies(self._host, self._seams.replicas).run())
 
@@ -263,6 +257,12 @@ class Node(NodeFront):
             state=self._state,
             load=len(self._residents),
         )
+
+    def _make_router(self, path: CallPath) -> Router:
+        seams = self._seams
+        reads = ReplicaReads(self._host, seams.replicas) if seams.replicas is not None else None
+        parts = (self._host, seams.registry, self._residents, path, self._suspects, self._crossing)
+        return Router(*parts, reads, lambda: self.admission)
 
     def _make_host(self) -> Host:
         seams, config = self._seams, self._seams.config
