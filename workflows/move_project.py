@@ -67,9 +67,11 @@ class MoveProject:
         try:
             if self._state.step not in AFTER_FLIP and not await self._until_flipped():
                 return self._moved(moved=False, detail=f"{asked.project} is in {asked.to} already")
-        except (ActivityError, ApplicationError, asyncio.CancelledError):
+        except (ActivityError, ApplicationError, asyncio.CancelledError) as error:
             if self._state.step not in AFTER_FLIP:
                 await self._to_its_end(self._go_back())
+                if workflow.cancellation_reason() is not None:
+                    raise asyncio.CancelledError("the move was cancelled") from error
                 raise
         await self._to_its_end(self._roll_forward())
         return self._moved(moved=True)

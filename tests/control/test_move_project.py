@@ -118,7 +118,7 @@ def test_a_project_moves_with_everything_it_has(control: Any) -> None:
 
 
 def test_there_and_back_epochs_only_grow(control: Any) -> None:
-    """b's store counts versions from near 1: there and back every claim has a greater epoch, what was written in b is in
+    """b's store counts versions from near 1: there and back epochs only grow, what was written in b is in
     a, what was deleted in b is not there, and only what changed was copied."""
 
     async def scenario(plane: Any) -> None:
