@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from domicile.node.clock import Clock
 from domicile.node.nodes import Nodes
+from domicile.node.residency import Residency
 from domicile.node.residents import Residents
 from domicile.node.telemetry import Telemetry
 
@@ -21,4 +22,10 @@ def bind_gauges(telemetry: Telemetry, clock: Clock, residents: Residents, nodes:
     telemetry.incidents_open.read = lambda: float(
         sum(len(residency.leg.manifest.incidents) for residency in residents.awake())
     )
+    telemetry.bases_lost.read = lambda: float(sum(_lost(residency) for residency in residents.awake()))
     telemetry.members.read = lambda: float(len(nodes.rows()))
+
+
+def _lost(residency: Residency) -> bool:
+    paged = residency.engine.paged
+    return paged is not None and paged.lost

@@ -27,14 +27,16 @@ LOOK_SECS = 0.05  # how late a thread that waits for a page learns that its call
 CALLS_MAX = 2  # times as long as a call may take: a wait for a page that nobody watches ends all the same
 FIRST_CALL_SECS = 0.05  # the call that woke the object has loop and store to itself so long
 RETRY_FIRST_SECS, RETRY_MAX_SECS = 0.1, 5.0
+LOST_RETRY_SECS = 15.0  # what the store has lost is back only if somebody brings it
 
 
 class PagedBase:
     """One base, `base.size` bytes at `path`, sized and empty. Made before the file is opened; closed after it is.
 
-    `whole`: every byte is there. `settled`: and synced, and recorded. All of it belongs to the loop, but for `need`
-    and `close`. Whoever opens the file sets `given_up`, which tells the thread of a call that it need not wait any
-    longer, and `record`, which makes a copy of a file that is whole and synced.
+    `whole`: every byte is there. `settled`: and synced, and recorded. `lost`: the store no longer has what is missing.
+    All of it belongs to the loop, but for `need` and `close`. Whoever opens the file sets `given_up`, which tells the
+    thread of a call that it need not wait any longer, and `record`, which makes a copy of a file that is whole and
+    synced.
     """
 
     def __init__(self, host: Host, base: Base, path: str) -> None:
@@ -53,10 +55,11 @@ class PagedBase:
         self._filling: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._trouble: tuple[int, NodeError] | None = None
+        self._told = False
         self.vfs = PagedVfs(host.disk.vfs or "", self)
         self.given_up: Callable[[], bool] = lambda: False
         self.record: Callable[[], None] = lambda: None
-        self.whole = self.settled = self._over = self._closed = False
+        self.whole = self.settled = self.lost = self._over = self._closed = False
 
     # On the loop.
 
@@ -147,19 +150,34 @@ class PagedBase:
                 for task in tasks:
                     task.cancel()
             if not self.whole:
-                self._host.log.warning("base.incomplete", object=self._base.object_id, error=self._why())
                 pause = RETRY_FIRST_SECS if sum(self._have) > had else pause
-                await self._host.clock.sleep(self._host.jitter(pause))
+                self._tell()
+                with suppress(TimeoutError):  # calls may bring what this could not
+                    again = self._host.jitter(LOST_RETRY_SECS if self.lost else pause)
+                    await asyncio.wait_for(asyncio.shield(self._filled), again)
                 pause = min(2 * pause, RETRY_MAX_SECS)
         self._settling = self._host.loop.create_task(self._host.workers.run(self._settle))
         await asyncio.shield(self._settling)
-        self.settled = True
+        self.settled, self.lost = True, False
         took = self._host.clock.monotonic() - began
         self._host.log.info("base.whole", object=self._base.object_id, chunks=len(self._have), secs=round(took, 3))
 
-    def _why(self) -> str:
-        """What kept the last round from filling the base, for the log."""
-        return str(self._trouble[1]) if self._trouble is not None else ""
+    def _tell(self) -> None:
+        """What kept the last round from filling the base. What is lost for good is told once."""
+        error = self._trouble[1] if self._trouble is not None else None
+        self.lost = isinstance(error, BlobMissing | Corrupt)
+        log, object_id = self._host.log, self._base.object_id
+        if not self.lost:
+            log.warning("base.incomplete", object=object_id, error=str(error or ""))
+        elif not self._told:
+            self._told = True
+            log.error(
+                "base.lost",
+                object=object_id,
+                error=str(error),
+                lacking=len(self._have) - sum(self._have),
+                advice="calls that need it fail, the log is not folded and grows: put the blob back",
+            )
 
     async def _fill_some(self, lacking: Iterator[int]) -> None:
         """One chunk after the other; what a call waits for goes first. A store that is away is left alone a while."""
@@ -170,7 +188,8 @@ class PagedBase:
             try:
                 await self.want(index)
             except NodeError as error:
-                self._trouble = index, error
+                if self._trouble is None or isinstance(error, BlobUnavailable):  # while it is away nothing is known
+                    self._trouble = index, error
 
     def _settle(self) -> None:
         """In a thread."""

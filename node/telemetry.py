@@ -136,6 +136,7 @@ class Telemetry:
         self.claims = self._counters("claims", "claims of leases", "outcome")
         self.fenced = self._counters("fenced", "times a newer epoch was met, by where", "at")
         self.incidents_open = self._level("incidents_open", "incidents of residents, open")
+        self.bases_lost = self._level("bases_lost", "residents whose base lacks what the store has lost")
         self.takeovers = self._counters("takeovers", "takeovers, by the copy laid", "laid_from")
         self.stuck_threads = self._level("stuck_threads", "threads of methods that would not end")
         self.alarms_due = self._level("alarms_due", "alarms due and not yet run")

@@ -17,8 +17,9 @@ DOCUMENTED = {
     "activations": {"from"}, "activation_seconds": set(), "flights": {"leg", "outcome"}, "flight_seconds": {"leg"},
     "flight_writes": set(), "unshipped_bytes": set(), "store_lag_seconds": set(), "replica_appends": {"outcome"},
     "replica_sync_seconds": set(), "reads": {"served_by"}, "claims": {"outcome"}, "fenced": {"at"},
-    "incidents_open": set(), "takeovers": {"laid_from"}, "stuck_threads": set(), "alarms_due": set(),
-    "alarm_lag_seconds": set(), "admission_remaining_seconds": set(), "members": set(), "loop_lag_seconds": set(),
+    "incidents_open": set(), "bases_lost": set(), "takeovers": {"laid_from"}, "stuck_threads": set(),
+    "alarms_due": set(), "region_hops": {"to"}, "alarm_lag_seconds": set(), "admission_remaining_seconds": set(),
+    "members": set(), "loop_lag_seconds": set(),
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 import domicile
 from domicile import Object
 from domicile.errors import CallTimeout, NotServing
-from domicile.node import own_copy
+from domicile.node import own_copy, paging
 from domicile.node import sidecar as sidecars
 from domicile.node.chunks import chunk_key
 from domicile.node.disk import SystemDisk
@@ -249,9 +249,15 @@ def test_a_release_before_the_base_is_whole_leaves_nothing_here(run):
     run(scenario, Tome, **SMALL)
 
 
+@pytest.fixture
+def impatient(monkeypatch):
+    """What the store has lost is looked for again soon."""
+    monkeypatch.setattr(paging, "LOST_RETRY_SECS", 0.2)
+
+
 @pytest.mark.parametrize("how", ["missing", "rotten"])
-def test_a_chunk_that_is_lost_is_named_by_the_calls_that_need_it(run, how):
-    """Those fail, whole, with its key; others go on; once it is back, everything does."""
+def test_a_chunk_that_is_lost_is_named_by_the_calls_that_need_it(run, how, impatient):
+    """Those fail, whole, with its key; others go on; once it is back, everything does. Log and metric tell it once."""
 
     async def scenario(home):
         manifest = await shelved(home)
@@ -269,9 +275,15 @@ def test_a_chunk_that_is_lost_is_named_by_the_calls_that_need_it(run, how):
         with pytest.raises(NotServing, match=lost):  # the error was swallowed, the call is lost all the same
             await home.call("Tome", "a", "put_then_read", 6000, needing[0])
         assert await home.call("Tome", "a", "head", 6000) is None
+        read = home.telemetry.bases_lost.read
+        await home.until(lambda: read() == 1, "the loss is told")
         assert lost in home.log.getvalue()
+        looks = home.bucket.gets.count(lost)
+        await home.until(lambda: home.bucket.gets.count(lost) > looks + 1, "it looks again")
         await home.bucket.quiet.put(lost, data)
         await whole(home)
+        assert read() == 0
+        assert home.log.getvalue().count("base.lost") == 1
         await is_right(home, await all_rows(home))
 
     run(scenario, Tome, **SMALL)
@@ -374,7 +386,7 @@ def test_an_async_method_waits_for_the_base(run):
     run(scenario, Tome, **SMALL)
 
 
-def test_an_async_method_does_not_wait_for_ever(run):
+def test_an_async_method_does_not_wait_for_ever(run, impatient):
     """What cannot be had in the time of a call is told by name."""
 
     async def scenario(home):
