@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from domicile.cli.options import LOCAL, Json, Project, Url, WaitSecs, node_at
+from domicile.cli.options import LOCAL, Class, Json, Project, Url, WaitSecs, node_at
 from domicile.cli.output import Output
 
 app = typer.Typer(name="project", help="Create, list and move projects.", no_args_is_help=True)
@@ -27,6 +27,22 @@ def project_create(
     from domicile.cli import projects
 
     Output(as_json=json).value(projects.create(node_at(url, wait), project, region, on_incident))
+
+
+@app.command("repin")
+def project_repin(
+    project: Project,
+    cls: Class,
+    to: Annotated[str | None, typer.Option("--to", metavar="REGION", help="Where the class lives from now on.")] = None,
+    none: Annotated[bool, typer.Option("--none", help="In the project's home, like classes without a pin.")] = False,
+    wait: WaitSecs = 10,
+    url: Url = LOCAL,
+    json: Json = False,
+) -> None:
+    """Pin a class to another region than the one recorded at its first birth. Its objects must live there already."""
+    from domicile.cli import projects
+
+    Output(as_json=json).value(projects.repin(node_at(url, wait), (project, cls), to, none=none))
 
 
 @app.command("ls")

@@ -19,6 +19,14 @@ def create(node: Node, project: str, region: str | None, on_incident: str | None
     return node.send("PUT", path("projects", project), body)
 
 
+def repin(node: Node, which: tuple[str, str], to: str | None, *, none: bool) -> Any:
+    """`which`: project and class. What is recorded of it then."""
+    if (to is None) != none:
+        raise CliError("give either --to REGION or --none", Exit.USAGE)
+    project, cls = which
+    return node.send("PUT", path("projects", project, "classes", cls), json.dumps({"pin": to}))
+
+
 def ls(node: Node, output: Output) -> None:
     """Every project the node's cluster knows."""
     answer = node.get(path("projects"))

@@ -14,11 +14,13 @@ from domicile.node.config import Config
 from domicile.node.hints import FILE_NAME, Hints
 from domicile.node.home_region import HomeRegion
 from domicile.node.seams import Seams
+from domicile.placement.directory import Directory
 from domicile.placement.gates import Gates
 from domicile.placement.pins import Pins
 from domicile.placement.projects import Projects
 from domicile.placement.records import RegionRow
 from domicile.placement.regions import Regions
+from domicile.placement.repinning import ClassGates, PinRows
 from domicile.placement.store import StoreUnavailable
 
 RETRY_SECS = 1.0
@@ -33,6 +35,8 @@ class ControlView:
         self.regions = Regions(control, keys.control, clock.sleep)
         self.projects = Projects(control, gates, self.regions, clock.wall_ms, clock.sleep)
         self.pins = Pins(control, keys, gates, self.regions, clock.sleep)
+        self.pin_rows = PinRows(control, gates)
+        self.class_gates = ClassGates(seams.store, gates, Directory(seams.store, keys))
         first_use = seams.config.projects == "first-use"
         self.homes = HomeRegion(seams.registry, gates, self.projects, self.pins, self.regions, first_use=first_use)
         path = os.path.join(seams.config.data, FILE_NAME)

@@ -20,6 +20,7 @@ from domicile.node.host import Host
 from domicile.node.listings import Listings
 from domicile.node.operations import NoSuchOperation
 from domicile.node.peering import Request, ask_region
+from domicile.node.repin import Repin
 from domicile.node.residents import Residents
 from domicile.node.router import Router
 from domicile.node.values import Answer, BatchItem, Call
@@ -27,7 +28,7 @@ from domicile.node.wire.messages import Hops
 from domicile.placement.admission import Admission
 from domicile.placement.incidents import Incidents
 from domicile.placement.projects import Projects
-from domicile.placement.records import Epoch, Forwarded, Held, Incarnation, NodeRow, ObjectKey, ProjectRow
+from domicile.placement.records import ClassRow, Epoch, Forwarded, Held, Incarnation, NodeRow, ObjectKey, ProjectRow
 from domicile.placement.store import StoreUnavailable
 from domicile.registry import Registry
 
@@ -58,6 +59,7 @@ class NodeFront:
     _control: ControlView
     _deletion: Deletion
     _listings: Listings
+    _repin: Repin
     _projects: Projects
     _incidents: Incidents
 
@@ -70,7 +72,7 @@ class NodeFront:
             "region-describe": self.describe_in_region,
             "region-list": self._listings.in_region,
             "region-project": self.project_in_region,
-        }
+        } | self._repin.requests()
 
     def now(self) -> float:
         return self._host.clock.monotonic()
@@ -212,6 +214,10 @@ class NodeFront:
             ask = ask_region(self._host.peers, "region-project", msgspec.msgpack.encode(project))
             await self._crossing.into(home, ask, "keyed")
         return row
+
+    async def repin(self, project: str, cls: str, pin: str | None) -> ClassRow:
+        """The class's row with its new pin."""
+        return await self._repin.run(project, cls, pin)
 
     async def project_in_region(self, body: bytes) -> bytes:
         """A project that another region has created, with its home here."""

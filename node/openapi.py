@@ -177,6 +177,7 @@ def _object_paths() -> dict[str, Schema]:
 def _operator_paths() -> dict[str, Schema]:
     project = _PATH["project"]
     projects: Schema = {"type": "array", "items": _ref("Project")}
+    pin = _json_body(_record({"pin": {"anyOf": [_PROJECT_ID, {"type": "null"}]}}, closed=True), required=True)
     return {
         "/v1/projects": {"get": _operation("all projects", _record({"projects": projects}), [])},
         "/v1/projects/{project}": {
@@ -184,6 +185,9 @@ def _operator_paths() -> dict[str, Schema]:
             "put": _operation(
                 "create a project, or change it", _ref("Project"), [project], _json_body(_ref("Policy"), required=False)
             ),
+        },
+        "/v1/projects/{project}/classes/{cls}": {
+            "put": _operation("pin a class to another region", _OBJECT, [project, _PATH["cls"]], pin)
         },
         "/v1/cluster": {"get": _operation("nodes and regions", _OBJECT, [])},
         "/v1/incidents": {"get": _operation("open incidents", _record({"incidents": {"type": "array"}}), [])},

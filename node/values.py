@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from domicile.placement.records import Epoch, Incarnation, ObjectKey, ProjectRow
+from domicile.placement.records import ClassRow, Epoch, Incarnation, ObjectKey, ProjectRow
 
 ServedBy = Literal["owner", "replica", "store"]
 
@@ -80,6 +80,10 @@ class Front(Protocol):
         ...
 
     async def put_project(self, project: str, region: str | None, on_incident: str | None) -> ProjectRow: ...
+
+    async def repin(self, project: str, cls: str, pin: str | None) -> ClassRow:
+        """Pins a class to another region, or to none. Raises BadRequest while objects of it live elsewhere."""
+        ...
 
     async def cluster(self) -> dict[str, Any]: ...
 

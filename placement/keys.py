@@ -31,6 +31,10 @@ class ControlKeys:
     def project(self, project: str) -> str:
         return self.projects + project
 
+    def move(self, project: str) -> str:
+        """The mark of a move under way."""
+        return f"{self.projects}{project}/move"
+
     def project_class(self, project: str, cls: str) -> str:
         return f"{self.classes(project)}{cls}"
 

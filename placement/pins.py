@@ -53,20 +53,24 @@ class Pins:
     async def register(self, project: str, cls: str, pin: str | None) -> ClassRow:
         """At the first birth of a class in a project: record its pin, then open its gate if it is pinned here.
 
-        Done again harmlessly. Raises NotServing when the class is recorded with another pin, until `project repin` has
+        Done again harmlessly. A gate is opened by what control says now, never by a row remembered: it may have been
+        pinned elsewhere since. Raises NotServing when the class is recorded with another pin, until `project repin` has
         run, or when control is needed and does not answer; NoSuchProject.
         """
+        gate = self._keys.gate_class(project, cls)
         try:
             row = self.known(project, cls)
-            if row is None or row.pin != pin:
+            here = pin is not None and await self._regions.place(pin, self._keys.region) == self._keys.region
+            opens = here and gate not in self._gates.followed.rows
+            if row is None or row.pin != pin or opens:
                 row = await self._recorded(project, cls, pin)
             if row.pin != pin:
                 raise NotServing(
                     f"class {cls} of project {project} is pinned to {row.pin or 'no region'}, not {pin or 'none'}:"
                     " run `domicile project repin`"
                 )
-            if pin is not None and await self._regions.place(pin, self._keys.region) == self._keys.region:
-                await self._gates.create(self._keys.gate_class(project, cls), GateRow(open=True, term=row.term))
+            if opens:
+                await self._gates.create(gate, GateRow(open=True, term=row.term))
         except StoreUnavailable as error:
             raise NotServing(f"class {cls} of project {project} cannot be registered now: {error}") from error
         return row

@@ -45,6 +45,12 @@ class ProjectPolicy(msgspec.Struct, forbid_unknown_fields=True):
     on_incident: Literal["serve", "wait"] | None = None
 
 
+class ClassPin(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of `PUT /v1/projects/{id}/classes/{class}`: a region, or null for none."""
+
+    pin: str | None
+
+
 def decode_json(body: bytes, shape: type[T]) -> T:
     """The body as `shape`. Raises BadRequest that says where it differs, also for JSON nested too deep."""
     try:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from domicile.errors import BadName, BadRequest, NoSuchMethod, NotServing
 from domicile.node.config import Config
 from domicile.node.http import path
-from domicile.node.http.bodies import BATCH_MAX, BatchLine, ProjectPolicy, decode_json, statement_body
+from domicile.node.http.bodies import BATCH_MAX, BatchLine, ClassPin, ProjectPolicy, decode_json, statement_body
 from domicile.node.http.body import read_body
 from domicile.node.http.headers import JSON, Options, answer_head, check_key, read_options
 from domicile.node.http.operation_routes import OPERATION_RESOURCES, incident_of
@@ -120,6 +120,12 @@ class Surface:
         row = await self.front.put_project(project, policy.region, policy.on_incident)
         return self.json(_project(project, row))
 
+    async def put_class(self, request: Request) -> Response:
+        project, cls = path.project_id(raw(request, "project")), path.decode_segment(raw(request, "cls"))
+        self._options(request)
+        row = await self.front.repin(project, cls, decode_json(await self.body(request), ClassPin).pin)
+        return self.json({"project": project, "class": cls, **msgspec.to_builtins(row)})
+
     async def cluster(self, request: Request) -> Response:
         return self.json(await self.front.cluster())
 
@@ -162,6 +168,7 @@ class Surface:
 RESOURCES: tuple[tuple[str, dict[str, Handler]], ...] = (
     ("/v1/projects", {"GET": Surface.list_projects}),
     ("/v1/projects/{project}", {"GET": Surface.get_project, "PUT": Surface.put_project}),
+    ("/v1/projects/{project}/classes/{cls}", {"PUT": Surface.put_class}),
     ("/v1/cluster", {"GET": Surface.cluster}),
     ("/v1/incidents", {"GET": Surface.incidents}),
     ("/v1/incidents/{object_id}/{epoch}/database", {"GET": Surface.incident_database}),

@@ -20,7 +20,7 @@ from domicile.node.app import App
 from domicile.node.clock import SystemClock
 from domicile.node.http.server import HttpServer, Limits, serve
 from domicile.node.values import Answer, BatchItem, Call
-from domicile.placement.records import FIRST_INCARNATION, Epoch, Incarnation, ObjectKey, ProjectRow
+from domicile.placement.records import FIRST_INCARNATION, ClassRow, Epoch, Incarnation, ObjectKey, ProjectRow
 
 
 class MemoryFront:
@@ -97,6 +97,9 @@ class MemoryFront:
     async def put_project(self, project: str, region: str | None, on_incident: str | None) -> ProjectRow:
         self.projects[project] = ProjectRow(region or "local", 1, on_incident or "serve")
         return self.projects[project]
+
+    async def repin(self, project: str, cls: str, pin: str | None) -> ClassRow:
+        return ClassRow(pin, 2)
 
     async def cluster(self) -> dict[str, Any]:
         return {"nodes": [self.node_id]}

@@ -219,13 +219,16 @@ async def test_with_control_away_the_last_policy_seen_stays(
 ) -> None:
     """Known by its policy, or by its gate standing here; otherwise `not_serving`, never `no_such_project`.
 
-    A class that was ever registered is born on, and one that never was is not.
+    A class that was ever registered is born on, and one that never was is not; no gate opens by a row remembered.
     """
     pins = Pins(Away(), keys, following, regions, clock.sleep)  # type: ignore[arg-type]
     pins.remember({"seen": {"Pinned": ClassRow("r", 3), "Free": ClassRow(None, 3)}})
     assert await pins.register("seen", "Free", None) == ClassRow(None, 3)
+    with pytest.raises(NotServing):
+        await pins.register("seen", "Pinned", "r")
+    await following.create(keys.gate_class("seen", "Pinned"), GateRow(True, 3))
+    await clock.advance(0)
     assert await pins.register("seen", "Pinned", "r") == ClassRow("r", 3)
-    assert await following.get(keys.gate_class("seen", "Pinned")) is not None
     projects = Projects(Away(), following, regions, clock.wall_ms, clock.sleep)  # type: ignore[arg-type]
     projects.remember({"seen": ProjectRow("mars", 3, "wait")})
     assert await projects.get("seen") == ProjectRow("mars", 3, "wait")
