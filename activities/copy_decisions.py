@@ -85,6 +85,16 @@ def decide_copy(here: ObjectRows, there: ObjectRows, source: str, target: str) -
     return Content(None if isinstance(state, Held) else state)
 
 
+def decide_alone(here: ObjectRows) -> Content | Absent:
+    """Of an object that goes by itself: as it is, or as it was released before it was held."""
+    state = here.state
+    if isinstance(state, MovingTo):
+        return Content(state.release)
+    if isinstance(state, Held):
+        return Content(None)
+    return Content(state) if isinstance(state, Released) and state.tag is not None else Absent()
+
+
 def is_copied(position: Position, checksum: bytes, here: ObjectRows, there: ObjectRows) -> bool:
     """Whether the target's rows say that this was copied, and all rows beside the lease are as in the source.
 

@@ -24,6 +24,8 @@ from domicile.activities.copy_decisions import (
     Content,
     Elsewhere,
     LeftAlone,
+    What,
+    decide_alone,
     decide_copy,
     is_copied,
     is_surplus,
@@ -52,6 +54,10 @@ class TargetOpenError(Exception):
     """The target takes claims of the project: nothing may be copied over what may be written there."""
 
 
+class NothingToCopyError(Exception):
+    """The one object that was to be copied is not there."""
+
+
 class CopyPass:
     """One pass of `order`, from `source` to `target`."""
 
@@ -64,6 +70,7 @@ class CopyPass:
         self._clock = clock
         self._content = ContentCopy(source.blobs, target.blobs, order.term, rng, Pace(clock, order.mb_per_sec))
         self._at_once = asyncio.Semaphore(OBJECTS_PARALLEL)
+        self._alone = False
 
     async def run(self, progress: CopyProgress, objects_max: int, tell: Tell) -> CopyProgress:
         """Go on from `progress` until the pass is done or `objects_max` more were looked at; gives where it is then.
@@ -77,10 +84,15 @@ class CopyPass:
             tell(progress)
         return progress
 
-    async def copy_object(self, key: ObjectKey) -> CopyProgress:
-        """One object alone, as in a pass; also a deletion."""
+    async def copy_object(self, key: ObjectKey, tell: Tell) -> CopyProgress:
+        """One object that goes by itself, whatever its project and class do.
+
+        Raises NothingToCopyError, BlobMissing and Corrupt too.
+        """
+        self._alone = True
         progress = CopyProgress(phase="done")
         (here,), (there,) = await asyncio.gather(read_rows(self._source, [key]), read_rows(self._target, [key]))
+        tell(progress)
         await self._copy(here, there, progress)
         progress.bytes += self._moved()
         return progress
@@ -142,7 +154,13 @@ class CopyPass:
 
     async def _tried(self, here: ObjectRows, there: ObjectRows, progress: CopyProgress) -> bool:
         """One attempt; False: the rows in the target are others by now."""
-        what = decide_copy(here, there, self._source.name, self._target.name)
+        what: What
+        if self._alone:
+            what = decide_alone(here)
+            if isinstance(what, Absent):
+                raise NothingToCopyError(f"there is no object {here.key} in region {self._source.name}")
+        else:
+            what = decide_copy(here, there, self._source.name, self._target.name)
         if isinstance(what, LeftAlone):
             progress.unclean += what.unclean
             return True
@@ -214,4 +232,4 @@ def order_is_sound(order: CopyOrder) -> None:
         raise ValueError(f"{order.source} is both source and target")
 
 
-__all__: Sequence[str] = ("CopyPass", "TargetOpenError", "TermTooLowError", "order_is_sound")
+__all__: Sequence[str] = ("CopyPass", "NothingToCopyError", "TargetOpenError", "TermTooLowError", "order_is_sound")

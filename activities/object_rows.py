@@ -92,7 +92,13 @@ async def replace(region: RegionWorld, rows: ObjectRows, wanted: Wanted) -> bool
 
     After a lost answer read the rows again: they stand, or they may yet, and then a next write conflicts.
     """
-    keys, key = region.keys, rows.key
+    conditions, mutations = changes(region.keys, rows, wanted)
+    return isinstance(await region.store.write(conditions, mutations), Committed)
+
+
+def changes(keys: Keys, rows: ObjectRows, wanted: Wanted) -> tuple[list[Condition], list[Mutation]]:
+    """The same as one write's conditions and mutations."""
+    key = rows.key
     conditions: list[Condition] = [At(keys.lease(key.id), rows.lease.version if rows.lease else 0)]
     conditions += rows.gate.conditions()
     seen, mutations = alarms.change(keys, key.id, rows.alarm, wanted.alarm)
@@ -102,7 +108,7 @@ async def replace(region: RegionWorld, rows: ObjectRows, wanted: Wanted) -> bool
     mutations.append(Put(keys.lease(key.id), encode(wanted.lease)))
     mutations.append(_row(keys.instance(key), wanted.instance))
     mutations.append(_row(keys.deleted(key), wanted.deleted))
-    return isinstance(await region.store.write(conditions, mutations), Committed)
+    return conditions, mutations
 
 
 async def copy_incidents(source: RegionWorld, target: RegionWorld, manifest: Manifest) -> None:

@@ -12,22 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from blake3 import blake3
 
+from domicile.activities.node_questions import NodeQuestions
 from domicile.activities.object_rows import ObjectRows, read_rows
 from domicile.activities.refusals import cut
 from domicile.activities.world import RegionWorld
-from domicile.errors import DomicileError
 from domicile.node.clock import Clock
 from domicile.node.control_messages import DrainObject, DrainProject, Landed, ProjectLeft
-from domicile.node.errors import PeerBusy, PeerGone
-from domicile.placement.records import Held, MovingTo, NodeRow
+from domicile.placement.records import Held, MovingTo
 from domicile.placement.store import ScanExpired
 from domicile.workflows.move_values import DrainOrder, DrainResult
 
 PAGE_OBJECTS = 200
 PARALLEL = 16
-ASK_SECS = 15.0
 LOOK_SECS = 0.05
 LOOK_SECS_MAX = 1.0
 SHOWN = 10
@@ -51,6 +48,7 @@ class ProjectDrain:
         self._order = order
         self._clock = clock
         self._log = log
+        self._questions = NodeQuestions(region, log)
         self._at_once = asyncio.Semaphore(PARALLEL)
         self._incidents: dict[str, str] = {}
         self._result = DrainResult()
@@ -65,8 +63,7 @@ class ProjectDrain:
             left = await self._left(tell)
             if not left or all(one.rows.key.id in self._incidents for one in left):
                 return self._ended()
-            nodes = await self._region.nodes()
-            await asyncio.gather(*(self._land(one, nodes, answering, tell) for one in left))
+            await asyncio.gather(*(self._land(one, answering, tell) for one in left))
             await self._clock.sleep(wait)
             wait = min(wait * 2, LOOK_SECS_MAX)
 
@@ -80,7 +77,7 @@ class ProjectDrain:
         """Every node ends what is awake there; gives those that answered."""
         nodes = [node for node in await self._region.nodes() if node.peer]
         body = msgspec.msgpack.encode(DrainProject(self._order.project))
-        answers = await asyncio.gather(*(self._ask(node, "drain-project", body) for node in nodes))
+        answers = await asyncio.gather(*(self._questions.ask(node, "drain-project", body) for node in nodes))
         for node, answer in zip(nodes, answers, strict=True):
             if answer is not None and msgspec.msgpack.decode(answer, type=ProjectLeft).left:
                 self._log.info("drain.left", node=node.node_id, project=self._order.project)
@@ -107,18 +104,15 @@ class ProjectDrain:
             if token is None:
                 return left
 
-    async def _land(self, left: Left, nodes: list[NodeRow], answering: set[str], tell: Tell) -> None:
+    async def _land(self, left: Left, answering: set[str], tell: Tell) -> None:
         """By its owner, if that lives and answers; else by another node that has its class."""
         key = left.rows.key
         if left.owner is None or key.id in self._incidents:
             return
         async with self._at_once:
-            node = self._chosen(left, nodes, answering)
-            if node is None:
-                self._log.warning("drain.nobody", object=str(key), region=self._region.name)
-                return
             asked = DrainObject(key.scope, key.cls, key.name, self._order.accept)
-            answer = await self._ask(node, "drain-object", msgspec.msgpack.encode(asked))
+            body = msgspec.msgpack.encode(asked)
+            answer = await self._questions.ask_about(left.rows, "drain-object", body, answering)
             tell(self._result)
         if answer is None:
             return
@@ -127,23 +121,6 @@ class ProjectDrain:
             self._incidents[key.id] = f"{key}: {landed.incident}"
         else:
             self._result.landed += 1
-
-    def _chosen(self, left: Left, nodes: list[NodeRow], answering: set[str]) -> NodeRow | None:
-        usable = [n for n in nodes if n.node_id in answering and left.rows.key.cls in n.classes]
-        owner = next((node for node in usable if node.node_id == left.owner), None)
-        if owner is not None:
-            return owner
-        serving = [node for node in usable if node.state == "serving"]
-        seed = left.rows.key.id + str(left.rows.lease.version if left.rows.lease else 0)
-        return min(serving, key=lambda node: blake3((node.node_id + seed).encode()).digest(), default=None)
-
-    async def _ask(self, node: NodeRow, method: str, body: bytes) -> bytes | None:
-        """None when the node does not answer, or cannot now: it is asked again, or another is."""
-        try:
-            return await self._region.ask(node, method, body, ASK_SECS)
-        except (PeerGone, PeerBusy, DomicileError) as error:
-            self._log.warning("drain.asked", node=node.node_id, method=method, error=cut(str(error)))
-            return None
 
 
 def _is_left(rows: ObjectRows) -> bool:

@@ -16,6 +16,7 @@ from temporalio.worker import Worker
 from domicile.activities.collecting import CollectingActivities
 from domicile.activities.draining import DrainingActivities
 from domicile.activities.expiring import ExpiringActivities
+from domicile.activities.moving_object import ObjectMovingActivities
 from domicile.activities.moving_project import MovingActivities
 from domicile.activities.recovering import RecoveringActivities
 from domicile.activities.scrubbing import ScrubbingActivities
@@ -24,6 +25,7 @@ from domicile.activities.world import World
 from domicile.workflows.collect_garbage import CollectGarbage
 from domicile.workflows.drain_node import DrainNode
 from domicile.workflows.expire_copy import ExpireCopy
+from domicile.workflows.move_object import MoveObject
 from domicile.workflows.move_project import MoveProject
 from domicile.workflows.queues import CONTROL_QUEUE, region_queue
 from domicile.workflows.recover_incident import RecoverIncident
@@ -36,6 +38,7 @@ WORKFLOWS: tuple[type[Any], ...] = (
     CollectGarbage,
     DrainNode,
     ExpireCopy,
+    MoveObject,
     MoveProject,
     RecoverIncident,
     Scrub,
@@ -56,6 +59,7 @@ def _steps(world: World) -> Iterable[Sequence[Callable[..., Any]]]:
         DrainingActivities(world).steps(),
         ExpiringActivities(world).steps(),
         MovingActivities(world).steps(),
+        ObjectMovingActivities(world).steps(),
         RecoveringActivities(world).steps(),
         ScrubbingActivities(world).steps(),
         SweepingActivities(world).steps(),

@@ -24,7 +24,7 @@ from domicile.placement.records import GateRow, ObjectKey
 from domicile.placement.store import StoreUnavailable
 
 WAIT_SECS = 5.0
-HOLD_SECS = 2.0
+HOLD_SECS = 0.5  # longer than from a release to the write that follows it; callers are sent back meanwhile
 OBJECT_MOVES = "the object is moving"
 
 

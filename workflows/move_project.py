@@ -21,6 +21,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflow
 
 from domicile.workflows.attributes import mark
 from domicile.workflows.copy_values import CopyOrder, CopyProgress
+from domicile.workflows.endings import to_its_end
 from domicile.workflows.expire_copy import ExpireCopy
 from domicile.workflows.move_values import (
     Begun,
@@ -341,19 +342,8 @@ class MoveProject:
         return seen
 
     async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """A cancel that comes meanwhile waits; past the point of no return, and on the way back, it is too late."""
-        task = asyncio.create_task(work)
-        cancelled = False
-        while not task.done():
-            try:
-                await asyncio.shield(task)
-            except asyncio.CancelledError:
-                if task.cancelled():
-                    raise
-                cancelled = True
-        if cancelled and self._state.step not in AFTER_FLIP and not self._undoing:
-            raise asyncio.CancelledError
-        return task.result()
+        """Past the point of no return, and on the way back, a cancel is too late."""
+        return await to_its_end(work, lambda: self._state.step not in AFTER_FLIP and not self._undoing)
 
     async def _control(self, name: str, given: Any, result: Any) -> Any:
         return await self._activity(CONTROL_QUEUE, name, given, result, 30)

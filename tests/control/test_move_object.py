@@ -1,0 +1,173 @@
+"""MoveObject over regions: one object goes by itself, and comes back (PROTOCOLS section 10)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError
+
+from domicile import Object
+from domicile.activities.object_rows import ObjectRows, read_rows
+from domicile.errors import DomicileError
+from domicile.placement.records import Forwarded, ObjectKey, Released
+from domicile.workflows.queues import CONTROL_QUEUE
+
+PROJECT = "demo"
+
+
+class Ledger(Object):
+    def init(self):
+        self.sql.exec("CREATE TABLE l (n INTEGER NOT NULL)")
+        self.sql.exec("INSERT INTO l VALUES (0)")
+
+    def add(self) -> int:
+        return self.sql.one("UPDATE l SET n = n + 1 RETURNING n")["n"]
+
+    def ring(self, ms: int) -> None:
+        self.set_alarm(f"{ms}ms")
+
+    def on_alarm(self) -> None:
+        self.add()
+
+
+async def begin(plane: Any, name: str, to: str) -> Any:
+    asked = {"project": PROJECT, "cls": "Ledger", "name": name, "to": to}
+    key = ObjectKey(PROJECT, "Ledger", name)
+    return await plane.client.start_workflow("MoveObject", asked, id=f"move-object-{key.id}", task_queue=CONTROL_QUEUE)
+
+
+async def rows(plane: Any, region: str, name: str) -> ObjectRows:
+    found = await read_rows(await plane.world.region(region), [ObjectKey(PROJECT, "Ledger", name)])
+    return found[0]
+
+
+def crossings(one: Any) -> int:
+    """Hops into other regions that this node has made."""
+    return sum(counter.value for counter in one.node._seams.telemetry.region_hops.children.values())
+
+
+def test_an_object_moves_by_itself_and_is_found(control: Any) -> None:
+    """Under calls it goes from a to b; every answered write is there, callers saw `moving` alone; through c the first
+    call takes two hops between regions, the next one; its project, and another object of it, stay in a."""
+
+    async def scenario(plane: Any) -> None:
+        a, b, c = (plane.regions[name].nodes[0] for name in ("a", "b", "c"))
+        assert await a.call("Ledger", "x", "add") == 1
+        assert await a.call("Ledger", "other", "add") == 1
+        refused: list[DomicileError] = []
+        over = asyncio.Event()
+        answered = [1]
+        load = asyncio.create_task(keep_adding(a, over, answered, refused))
+        moved = await (await begin(plane, "x", "b")).result()
+        over.set()
+        await load
+        assert (moved["moved"], moved["source"], moved["to"]) == (True, "a", "b")
+        assert {error.code for error in refused} <= {"moving"}
+        assert isinstance((await rows(plane, "a", "x")).state, Forwarded)
+        assert await c.call("Ledger", "other", "add") == 2
+        before = crossings(c)
+        assert await c.call("Ledger", "x", "add") == answered[-1] + 1
+        assert crossings(c) == before + 2
+        assert await c.call("Ledger", "x", "add") == answered[-1] + 2
+        assert crossings(c) == before + 3
+        assert b.home_of("Ledger", "x")
+        assert a.home_of("Ledger", "other")
+
+    async def keep_adding(one: Any, over: asyncio.Event, answered: list[int], refused: list[DomicileError]) -> None:
+        done = False
+        while not done:
+            try:
+                answered.append(await one.call("Ledger", "x", "add", key=f"k{len(answered)}"))
+                done = over.is_set()
+            except DomicileError as error:
+                refused.append(error)
+                await asyncio.sleep(0.05)
+        assert answered == list(range(1, len(answered) + 1))
+
+    control(scenario, Ledger, regions=("a", "b", "c"))
+
+
+def test_it_comes_back_and_its_project_moves_without_it(control: Any) -> None:
+    """There and back epochs grow; its alarm comes along. One that was placed by itself stays where it is when its
+    project moves, and is found through every region."""
+
+    async def scenario(plane: Any) -> None:
+        a, b = (plane.regions[name].nodes[0] for name in ("a", "b"))
+        await a.call("Ledger", "x", "add")
+        await a.call("Ledger", "x", "ring", 3_600_000)
+        first = a.residency("Ledger", "x").epoch
+        assert (await (await begin(plane, "x", "b")).result())["moved"]
+        assert (await rows(plane, "a", "x")).alarm.row is None
+        assert (await rows(plane, "b", "x")).alarm.row is not None
+        assert await b.call("Ledger", "x", "add") == 2
+        second = b.residency("Ledger", "x").epoch
+        assert (await (await begin(plane, "x", "a")).result())["source"] == "b"
+        assert await a.call("Ledger", "x", "add") == 3
+        assert first < second < a.residency("Ledger", "x").epoch
+        assert isinstance((await rows(plane, "b", "x")).state, Forwarded)
+        await a.call("Ledger", "follows", "add")
+        project = {"project": PROJECT, "to": "b"}
+        moved = await plane.client.execute_workflow("MoveProject", project, id="move-demo", task_queue=CONTROL_QUEUE)
+        assert moved["moved"]
+        assert await b.call("Ledger", "follows", "add") == 2
+        assert await b.call("Ledger", "x", "add") == 4
+        assert a.home_of("Ledger", "x")
+        assert not b.home_of("Ledger", "x")
+
+    control(scenario, Ledger, regions=("a", "b"))
+
+
+def test_a_move_of_nothing_changes_nothing(control: Any) -> None:
+    """An object that is not there, or there already; a region nobody knows."""
+
+    async def scenario(plane: Any) -> None:
+        a = plane.regions["a"].nodes[0]
+        await a.call("Ledger", "x", "add")
+        assert not (await (await begin(plane, "x", "a")).result())["moved"]
+        for name, to, why in (("nobody", "b", "no object"), ("x", "c", "no region c")):
+            with pytest.raises(WorkflowFailureError) as failed:
+                await (await begin(plane, name, to)).result()
+            assert why in _root(failed.value)
+        assert await a.call("Ledger", "x", "add") == 2
+
+    control(scenario, Ledger, regions=("a", "b"))
+
+
+def _root(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error)
+
+
+def test_a_cancelled_move_of_an_object_leaves_it_where_it_was(control: Any) -> None:
+    """Cancelled while it is held up, the row is its release again, and no gate stays in the target."""
+
+    async def scenario(plane: Any) -> None:
+        a = plane.regions["a"].nodes[0]
+        await a.call("Ledger", "x", "add")
+        asked = asyncio.Event()
+
+        async def hold(method: str) -> None:
+            asked.set()
+            await asyncio.sleep(0.2)
+            raise DomicileError("held up")
+
+        plane.before_ask = hold
+        handle = await begin(plane, "x", "b")
+        await asked.wait()
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        assert (await handle.describe()).status.name == "CANCELED"
+        assert await a.call("Ledger", "x", "add") == 2
+        there = await rows(plane, "b", "x")
+        assert not there.own_gate
+        assert isinstance(there.state, Forwarded)
+        plane.before_ask = None
+        assert (await (await begin(plane, "x", "b")).result())["moved"]
+        assert await plane.regions["b"].nodes[0].call("Ledger", "x", "add") == 3
+        assert isinstance((await rows(plane, "a", "x")).state, Forwarded | Released)
+
+    control(scenario, Ledger, regions=("a", "b"))
