@@ -37,7 +37,7 @@ from domicile.node.seams import Heartbeat, Seams
 from domicile.node.sleepers import Sleepers
 from domicile.node.suspects import Suspects
 from domicile.node.sweep import Sweep
-from domicile.placement.admission import Admission, Timing
+from domicile.placement.admission import Admission
 from domicile.placement.alarms import Alarms
 from domicile.placement.claims import Registration
 from domicile.placement.directory import Directory
@@ -65,37 +65,19 @@ class Node(NodeFront):
         self._incidents = Incidents(seams.store, self._keys)
         self._host = self._make_host()
         self._sleepers = Sleepers(seams.loop, seams.clock, lambda keys: self._sweep.wake(keys))
-        self._activation = Activation(
-            self._host,
-            seams.registry,
-            self._projects,
-            self._control.pins,
-            self._gates,
-            lambda: self.admission,
-            lambda: self._registration,
-        )
-        self._control.class_changed = self._activation.forget_class
-        self._activation.first_use_creates = config.projects == "first-use"
+        self._activation = self._make_activation()
         self._residents = Residents(self._host, self._activation, self._sleepers)
         self._sweep = Sweep(self._host, self._residents, lambda node_id: self._suspects.suspect(node_id))
         path = CallPath(self._residents, lambda: self.admission, config.object_ack_gate_ms / 1000)
-        self._evictor = Evictor(seams.store, self._keys, self._timing, seams.clock)
+        self._evictor = Evictor(seams.store, self._keys, self._seams.timing, seams.clock)
         self._suspects = Suspects(self._host, self._evictor)
         self._homes = self._control.homes
         self._crossing = Crossing(self._homes, self._control.regions, seams.telemetry)
         self._router = self._make_router(path)
         self._draining = Draining(self._residents, self._set_state)
-        closed = ClosedGates(self._host, self._gates, self._residents)
-        self._gates.followed.changed = closed.changed
-        self._activation.found_closed, self._residents.woke = closed.found_closed, closed.woke
         self._listings = Listings(self._host, Directory(seams.store, self._keys), self._homes, self._crossing)
         self._repin = Repin(self._host, self._control, self._crossing)
-        desk = IncidentDesk(self._host, self._residents, seams.replicas, lambda fence: self.handler.fence(fence))
-        requests = self.requests() | desk.requests() | CopyProofs(self._host, seams.replicas).requests()
-        requests |= {"wake-alarm": self._sweep.asked, "drain-node": self._draining.asked}
-        moving = {"drain-project": closed.drain_project, "drain-object": closed.drain_object}
-        requests |= moving | {"settle-object": closed.settle_object}
-        self.handler = PeerHandler(self._host, self._residents, self._router, requests, lambda: self.admission)
+        self.handler = self._make_handler(self._follow_gates())
         bind_gauges(seams.telemetry, seams.clock, self._residents, self._nodes)
         self._nodes.departed = self._departed
         self._nodes.seen = self._evictor.saw
@@ -106,7 +88,7 @@ class Node(NodeFront):
         self._heartbeat: Heartbeat | None = None
         self._state = "serving"
         self.node_id = ""
-        self.admission = Admission(self._timing, seams.clock.monotonic)
+        self.admission = Admission(self._seams.timing, seams.clock.monotonic)
 
     # Beginning and end.
 
@@ -161,7 +143,7 @@ class Node(NodeFront):
         grant = self._seams.grant if self._registrations == 0 else None
         self._registrations += 1
         membership = Membership(
-            self._seams.store, self._keys, self._timing, self._seams.clock, self._describe_node, self._lost, grant
+            self._seams.store, self._keys, self._seams.timing, self._seams.clock, self._describe_node, self._lost, grant
         )
         self.admission = membership.admission
         self._heartbeat = self._seams.heartbeat(membership)
@@ -223,17 +205,6 @@ class Node(NodeFront):
         """The region's lease rows."""
         return self._host.leases
 
-    @property
-    def _timing(self) -> Timing:
-        config = self._seams.config
-        return Timing(
-            ttl=config.node_ttl_secs,
-            heartbeat=config.node_heartbeat_secs,
-            timeout=config.node_renew_timeout_secs,
-            admission=config.node_admission_secs,
-            margin=config.node_fence_margin_secs,
-        )
-
     def _on_incident(self, project: str) -> str:
         """The project's choice; the node's where the project is not known here."""
         row = self._projects.known(project)
@@ -263,6 +234,37 @@ class Node(NodeFront):
         reads = ReplicaReads(self._host, seams.replicas) if seams.replicas is not None else None
         parts = (self._host, seams.registry, self._residents, path, self._suspects, self._crossing)
         return Router(*parts, reads, lambda: self.admission)
+
+    def _make_activation(self) -> Activation:
+        control, seams = self._control, self._seams
+        registered = (lambda: self.admission, lambda: self._registration)
+        activation = Activation(self._host, seams.registry, self._projects, control.pins, self._gates, *registered)
+        control.class_changed = activation.forget_class
+        activation.first_use_creates = seams.config.projects == "first-use"
+        return activation
+
+    def _follow_gates(self) -> ClosedGates:
+        """What a closed gate does here."""
+        closed = ClosedGates(self._host, self._gates, self._residents)
+        self._gates.followed.changed = closed.changed
+        self._activation.found_closed, self._residents.woke = closed.found_closed, closed.woke
+        return closed
+
+    def _make_handler(self, closed: ClosedGates) -> PeerHandler:
+        """With everything that is asked of a node by name."""
+        copies = self._seams.replicas
+        desk = IncidentDesk(self._host, self._residents, copies, lambda fence: self.handler.fence(fence))
+        requests = {
+            **self.requests(),
+            **desk.requests(),
+            **CopyProofs(self._host, copies).requests(),
+            "wake-alarm": self._sweep.asked,
+            "drain-node": self._draining.asked,
+            "drain-project": closed.drain_project,
+            "drain-object": closed.drain_object,
+            "settle-object": closed.settle_object,
+        }
+        return PeerHandler(self._host, self._residents, self._router, requests, lambda: self.admission)
 
     def _make_host(self) -> Host:
         seams, config = self._seams, self._seams.config

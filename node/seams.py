@@ -17,6 +17,7 @@ from domicile.node.peering import Peers
 from domicile.node.replica import Replicas
 from domicile.node.telemetry import Telemetry
 from domicile.node.workers import Workers
+from domicile.placement.admission import Timing
 from domicile.placement.claims import Registration
 from domicile.placement.node_registry import Membership
 from domicile.placement.store import Grant, Store
@@ -62,3 +63,15 @@ class Seams:
     peer_address: Callable[[], str] = lambda: ""
     grant: Grant | None = None  # the supervisor's, for the first registration
     named: Callable[[str], None] = lambda node_id: None  # called before each registration
+
+    @property
+    def timing(self) -> Timing:
+        """The membership's times, as the settings have them."""
+        config = self.config
+        return Timing(
+            ttl=config.node_ttl_secs,
+            heartbeat=config.node_heartbeat_secs,
+            timeout=config.node_renew_timeout_secs,
+            admission=config.node_admission_secs,
+            margin=config.node_fence_margin_secs,
+        )
