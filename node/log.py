@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from domicile.node.checksum import LogHasher, base_hash, seed
-from domicile.node.disk import Disk
+from domicile.node.disk import Disk, OpenFile
 from domicile.node.manifest import Manifest
 from domicile.node.wal import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
 from domicile.placement.records import Generation, Incarnation, Position
@@ -52,6 +52,8 @@ class Log:
         self._hasher = LogHasher(base.seed(object_id, self.incarnation))
         self._digests: OrderedDict[int, bytes] = OrderedDict()
         self._held: bytes | None = None
+        self._file: OpenFile | None = None
+        self._closed = False
 
     def rotate(self, base: BaseShape, next_generation: Generation) -> None:
         """The log was folded into `base`: `next_generation` begins, empty."""
@@ -81,9 +83,35 @@ class Log:
         """Committed bytes [start, end) of the present generation's log."""
         if self._held is not None:
             return self._held[start:end]
-        data = self._disk.read_at(self._path, start, end - start)
+        data = self._read(start, end - start)
         assert len(data) == end - start, f"{self._path}: the log is shorter than what was committed"
         return data
+
+    def frames(self, start: int, end: int) -> bytes:
+        """The same, of what is about to be shipped: the checksum at its end costs no second look."""
+        data = self.read(start, end)
+        if self._hasher.length == start:
+            self._hasher.update(data)
+            self._remember(end, self._hasher.digest())
+        return data
+
+    def _read(self, start: int, length: int) -> bytes:
+        if self._closed:
+            return self._disk.read_at(self._path, start, length)
+        if self._file is None:
+            self._file = self._disk.open_file(self._path)
+        return self._file.read(start, length)
+
+    def rest(self) -> None:
+        """Keep no file open: nothing is read for a while."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def close(self) -> None:
+        """Never keep one open again."""
+        self._closed = True
+        self.rest()
 
     def hold(self, data: bytes | None) -> None:
         """While a fold takes the log's bytes out of the file, they are read from `data`, all of them; None: no more."""
@@ -103,7 +131,11 @@ class Log:
         if hasher.length > length:
             hasher = LogHasher(self.base.seed(self.object_id, self.incarnation))
         hasher.update(self.read(hasher.length, length))
-        digest = self._digests[length] = hasher.digest()
+        digest = hasher.digest()
+        self._remember(length, digest)
+        return digest
+
+    def _remember(self, length: int, digest: bytes) -> None:
+        self._digests[length] = digest
         if len(self._digests) > DIGESTS_MAX:
             self._digests.popitem(last=False)
-        return digest

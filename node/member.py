@@ -44,14 +44,33 @@ class Speech:
         self._object = bytes.fromhex(log.object_id)
         self._epoch = epoch
         self.incidents: tuple[Incident, ...] = ()
+        self._said: Append | None = None
 
     def append(self, generation: Generation, start: int, end: int) -> Append:
-        """Log bytes [start, end), as a part of `generation`'s log. An empty one asks what the copy has."""
+        """Log bytes [start, end), as a part of `generation`'s log. An empty one asks what the copy has.
+
+        Members in step are all told the same: until `fall_silent` it is made once.
+        """
+        said = self._said
+        if (
+            said is not None
+            and said.offset == start
+            and len(said.frames) == end - start
+            and said.generation == generation
+            and said.incidents is self.incidents
+        ):
+            return said
         log = self._log
-        frames = log.read(start, end) if end > start else b""
-        return Append(
-            self._object, log.incarnation, self._epoch, generation, start, log.checksum(start), frames, self.incidents
+        checksum = log.checksum(start)
+        frames = log.frames(start, end) if end > start else b""
+        self._said = Append(
+            self._object, log.incarnation, self._epoch, generation, start, checksum, frames, self.incidents
         )
+        return self._said
+
+    def fall_silent(self) -> None:
+        """All members were told: keep nothing of it."""
+        self._said = None
 
     def relabel(self, generation: Generation) -> Relabel:
         """A copy of `generation` that holds the present generation's start becomes a copy of it."""

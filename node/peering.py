@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from domicile.errors import NotServing
+from domicile.node.errors import PeerBusy, PeerGone
 from domicile.node.values import Answer, Call
 from domicile.node.wire.messages import (
     Answered,
@@ -37,6 +38,12 @@ class Peers(Protocol):
 
     def say(self, peer: str, message: Said, copy_id: str = "") -> asyncio.Future[Answered]:
         """On the append stream: batched per loop turn, order kept; only the keeper of `copy_id` is told."""
+        ...
+
+    def tell(
+        self, peer: str, message: Said, copy_id: str, heard: Callable[[Answered | PeerGone | PeerBusy], None]
+    ) -> None:
+        """The same; the answer, or why there is none, is told to `heard`, perhaps before this returns."""
         ...
 
     async def fence(self, peer: str, fence: Fence, secs: float) -> FenceAnswer: ...

@@ -9,11 +9,14 @@ the next one dials anew, after a failed dial not before its backoff is over.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from domicile.errors import BodyTooLarge
+from domicile.node.errors import PeerBusy, PeerGone
 from domicile.node.values import Answer, Call
-from domicile.node.wire.dialed import Dialed
+from domicile.node.wire.dialed import Dialed, Heard, settle
 from domicile.node.wire.hello import Dialing, Lane
 from domicile.node.wire.messages import (
     Answered,
@@ -56,9 +59,16 @@ class Peers:
         future fails with PeerGone, or with PeerBusy: 4 MiB are unanswered and 16 MiB wait behind them. It need not be
         awaited. Raises BodyTooLarge for a message that is too large to travel.
         """
-        self._check(message)
-        _, future = self._link(peer, "append").connection().ask(message, copy_id)
+        future: asyncio.Future[Reply] = self._wiring.loop.create_future()
+        self._link(peer, "append").connection().put(message, self._weighed(message), partial(settle, future), copy_id)
         return cast("asyncio.Future[Answered]", future)  # the append lane lets nothing else through
+
+    def tell(
+        self, peer: str, message: Said, copy_id: str, heard: Callable[[Answered | PeerGone | PeerBusy], None]
+    ) -> None:
+        """As `say`; what would come of the future is told to `heard`, once, perhaps before this returns."""
+        heard_all = cast("Heard", heard)  # as above
+        self._link(peer, "append").connection().put(message, self._weighed(message), heard_all, copy_id)
 
     async def fence(self, peer: str, fence: Fence, secs: float) -> FenceAnswer:
         """Raises PeerGone, also when the peer refuses."""
@@ -118,11 +128,12 @@ class Peers:
         await asyncio.gather(*(link.dialing for link in links if link.dialing), return_exceptions=True)
 
     async def _request(self, peer: str, lane: Lane, request: Request, secs: float) -> Reply:
-        self._check(request)
+        size = self._weighed(request)
         loop = self._wiring.loop
         began = loop.time()
         connection = self._link(peer, lane).connection()
-        number, future = connection.ask(request)
+        future: asyncio.Future[Reply] = loop.create_future()
+        number = connection.put(request, size, partial(settle, future))
         timer = loop.call_later(secs, connection.give_up, number, f"no reply within {secs:g} s")
         try:
             return await future
@@ -132,9 +143,11 @@ class Peers:
                 connection.give_up(number, "the asker went away")
             self._wiring.meter.replied(type(request).__name__, loop.time() - began)
 
-    def _check(self, message: Question) -> None:
-        if weight(message) > self._wiring.limits.message_max:
+    def _weighed(self, message: Question) -> int:
+        size = weight(message)
+        if size > self._wiring.limits.message_max:
             raise BodyTooLarge(f"between nodes at most {self._wiring.limits.message_max} bytes travel")
+        return size
 
     def _link(self, peer: str, lane: Lane) -> Link:
         link = self._links.get((peer, lane))

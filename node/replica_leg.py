@@ -8,8 +8,8 @@ waits for a straggler.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from domicile.node import quorum
 from domicile.node.errors import Fenced, PeerBusy, PeerGone
@@ -80,6 +80,7 @@ class ReplicaLeg:
         """There is more to carry."""
         for member in self._members.values():
             self._advance(member)
+        self.speech.fall_silent()
 
     def folded(self, before: Position, checksum: bytes, dirty: Sequence[int]) -> None:
         """A rotation has happened: members exactly at `before` fold what they have, the others are sent a base."""
@@ -140,22 +141,16 @@ class ReplicaLeg:
             self._retry(member)
             return
         member.busy += 1
-        rotations = self._log.rotations
-        answer = self._host.peers.say(address, message, member.copy_id)
-        answer.add_done_callback(lambda done: self._heard(member, rotations, done))
+        self._host.peers.tell(address, message, member.copy_id, partial(self._heard, member, self._log.rotations))
 
-    def _heard(self, member: Member, rotations: int, done: asyncio.Future[Answered]) -> None:
+    def _heard(self, member: Member, rotations: int, answer: Answered | PeerGone | PeerBusy) -> None:
         member.busy -= 1
-        if self._over or self._members.get(member.copy_id) is not member or done.cancelled():
+        if self._over or self._members.get(member.copy_id) is not member:
             return
-        error = done.exception()
-        if error is not None:
-            if not isinstance(error, PeerGone | PeerBusy):
-                self._host.log.error("replica.failed", error=repr(error))
+        if isinstance(answer, PeerGone | PeerBusy):
             member.step = Step.UNKNOWN
             self._retry(member)
             return
-        answer = done.result()
         member.down = False
         if not isinstance(answer, Unable):
             member.backoff = RETRY_FIRST_SECS

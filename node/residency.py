@@ -213,6 +213,7 @@ class Residency:
         if self.last_used != self._rested:
             self._rested = self.last_used
             self.engine.db.release_memory()
+            self.log.rest()
 
     def _settled(self) -> None:
         """The base is whole, and the file a copy: what waited for that goes on."""
@@ -304,6 +305,7 @@ class Residency:
             return
         self.phase = Phase.OVER
         self.flights.break_off(reason)
+        self.log.close()
         self.leg.stop()
         if self.replicas is not None:
             self.replicas.stop()

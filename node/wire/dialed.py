@@ -5,26 +5,30 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import get_args
 
 from domicile.node.errors import PeerBusy, PeerGone
 from domicile.node.wire.codec import Codec, Versions
 from domicile.node.wire.framing import BadPeer, Body, frame
 from domicile.node.wire.hello import Dialing, Lane, Speaker, denial
 from domicile.node.wire.limits import Limits
-from domicile.node.wire.messages import Answered, Part, Question, Reply, weight
+from domicile.node.wire.messages import Answered, Part, Question, Reply
 from domicile.node.wire.stream import Stream
 
 ANSWERED = get_args(Answered)
 
 
+Heard = Callable[[Reply | PeerGone | PeerBusy], None]
+"""Is told the reply, or why there is none: once, perhaps before `put` returns."""
+
+
 class Pending:
     """A question that has no reply yet. `sent`: some of it was handed to the connection."""
 
-    __slots__ = ("copy_id", "future", "said_at", "sent", "size")
+    __slots__ = ("copy_id", "heard", "said_at", "sent", "size")
 
-    def __init__(self, future: asyncio.Future[Reply], size: int, copy_id: str, said_at: float) -> None:
-        self.future, self.size, self.copy_id, self.said_at = future, size, copy_id, said_at
+    def __init__(self, heard: Heard, size: int, copy_id: str, said_at: float) -> None:
+        self.heard, self.size, self.copy_id, self.said_at = heard, size, copy_id, said_at
         self.sent = False
 
 
@@ -52,23 +56,19 @@ class Dialed(Stream):
         self._take = self._welcomed
         self._write(frame(self._dialing.hello))
 
-    def ask(self, question: Question, copy_id: str = "") -> tuple[int, asyncio.Future[Reply]]:
-        """The number and the reply to come: it fails with PeerGone or PeerBusy.
-
-        With a `copy_id` it is said only to the node that has that copy.
-        """
-        future: asyncio.Future[Reply] = self._loop.create_future()
-        number, size = next(self._numbers), weight(question)
+    def put(self, question: Question, size: int, heard: Heard, copy_id: str = "") -> int:
+        """Its number. `size`: its weight. With a `copy_id` it is said only to the node that has that copy."""
+        number = next(self._numbers)
         if self.ended is not None:
-            _fail(future, PeerGone(self.ended, sent=False))
+            heard(PeerGone(self.ended, sent=False))
         elif self._outbox and self._outbox.bytes + size > self._queued:
-            _fail(future, PeerBusy(f"{self._outbox.bytes} bytes wait for this peer already"))
+            heard(PeerBusy(f"{self._outbox.bytes} bytes wait for this peer already"))
         elif self.speaker is not None and copy_id not in ("", self.speaker.copy_id):
-            _fail(future, _another(self.speaker, copy_id))
+            heard(_another(self.speaker, copy_id))
         else:
-            self._pending[number] = Pending(future, size, copy_id, self._loop.time())
+            self._pending[number] = Pending(heard, size, copy_id, self._loop.time())
             self._put(number, question, size)
-        return number, future
+        return number
 
     def give_up(self, number: int, why: str) -> None:
         """Wait no longer for this number's reply; unsent, it is not sent."""
@@ -101,9 +101,8 @@ class Dialed(Stream):
             if pending is None:
                 continue  # given up
             self._in_flight -= pending.size
-            if not pending.future.done():
-                pending.future.set_result(whole)
-        if self._outbox:
+            pending.heard(whole)
+        if self._outbox and not self._flushing:
             self._flush()  # the window has moved
 
     def _whole(self, number: int, part: Part) -> Reply | None:
@@ -137,22 +136,27 @@ class Dialed(Stream):
     def _lost(self, why: str) -> None:
         pending, self._pending = self._pending, {}
         for each in pending.values():
-            _fail(each.future, PeerGone(why, sent=each.sent))
+            each.heard(PeerGone(why, sent=each.sent))
         self.on_end(self, why)
 
-    def _settle(self, number: int, pending: Pending, error: Exception) -> None:
+    def _settle(self, number: int, pending: Pending, error: PeerGone) -> None:
         if pending.sent:
             self._in_flight -= pending.size
         else:
             self._outbox.drop(number)
-        _fail(pending.future, error)
+        pending.heard(error)
 
 
 def _another(speaker: Speaker, copy_id: str) -> PeerGone:
     return PeerGone(f"copy {copy_id} is gone: {speaker.copy_id} answers there", sent=False)
 
 
-def _fail(future: asyncio.Future[Any], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)
-        future.exception()  # an owner that has its quorum does not look at every straggler
+def settle(future: asyncio.Future[Reply], heard: Reply | PeerGone | PeerBusy) -> None:
+    """A `Heard` for whoever would rather await it."""
+    if future.done():
+        return
+    if isinstance(heard, PeerGone | PeerBusy):
+        future.set_exception(heard)
+        future.exception()  # not everybody looks at it
+    else:
+        future.set_result(heard)
