@@ -135,7 +135,7 @@ class MovingActivities:
         passing = CopyPass(source, target, order, self._world.clock, self._world.rng)
         left = step.progress.looked + step.objects_max - progress.looked
         try:
-            return await passing.run(progress, left, lambda now: activity.heartbeat(asdict(now)))
+            return await passing.run(progress, left, lambda now: activity.heartbeat(asdict(now), {"done": now.objects}))
         except (TargetOpenError, TermTooLowError) as error:
             raise refused(type(error).__name__, str(error)) from error
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from domicile.cli import backup_commands, incident_commands, operation_commands, project_commands
+from domicile.cli import backup_commands, incident_commands, object_commands, operation_commands, project_commands
 from domicile.cli.failures import CliError, Exit
 from domicile.cli.options import LOCAL, App, Class, Json, Key, Name, Project, Url, WaitSecs, node_at
 from domicile.cli.output import Output
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.add_typer(project_commands.app)
 app.add_typer(backup_commands.app)
 app.add_typer(incident_commands.app)
+app.add_typer(object_commands.app)
 app.add_typer(operation_commands.app)
 
 

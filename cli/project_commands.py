@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from domicile.cli.operation_commands import Follow
 from domicile.cli.options import LOCAL, Class, Json, Project, Url, WaitSecs, node_at
 from domicile.cli.output import Output
 
@@ -27,6 +28,26 @@ def project_create(
     from domicile.cli import projects
 
     Output(as_json=json).value(projects.create(node_at(url, wait), project, region, on_incident))
+
+
+@app.command("move")
+def project_move(
+    project: Project,
+    to: Annotated[str, typer.Option("--to", metavar="REGION", help="Its home from then on.")] = "",
+    mb_per_sec: Annotated[float, typer.Option("--mb-per-sec", min=0, help="Copy no faster; 0: as fast as may be.")] = 0,
+    keep_hours: Annotated[float, typer.Option("--keep-hours", min=0, help="How long the old copy is kept.")] = 72,
+    follow: Follow = True,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Go back, if its home has not been flipped yet.")] = False,
+    wait: WaitSecs = 10,
+    url: Url = LOCAL,
+    json: Json = False,
+) -> None:
+    """Move a project to another region: it serves while it is copied, then pauses for a moment, and lives there."""
+    from domicile.cli import moves
+
+    output, how = Output(as_json=json), moves.How(follow, cancel)
+    options = {"to": to, "mb_per_sec": mb_per_sec, "keep_hours": keep_hours}
+    output.value(moves.project(node_at(url, wait), output, project, options, how))
 
 
 @app.command("repin")

@@ -79,8 +79,8 @@ class MoveProject:
 
     @workflow.query
     def progress(self) -> dict[str, Any]:
-        """{"step", "project", "source", "to", "cancellable", "pass", "objects", "copied_objects", "copied_bytes",
-        "incidents", "unserved_secs"}; the steps under way tell more by their heartbeats."""
+        """{"step", "project", "source", "to", "cancellable", "pass", "objects", "done", "total", "copied_objects",
+        "copied_bytes", "landed", "incidents", "unserved_secs"}; the steps under way tell more by their heartbeats."""
         state, asked = self._state, self._asked
         return {
             "step": "going back" if self._undoing else state.step,
@@ -90,6 +90,8 @@ class MoveProject:
             "cancellable": state.step not in AFTER_FLIP and not self._undoing,
             "pass": state.passes,
             "objects": max(state.objects, state.progress.objects),
+            "done": state.progress.objects,
+            "total": state.objects or None,
             "copied_objects": state.copied_objects,
             "copied_bytes": state.copied_bytes,
             "landed": state.landed,
