@@ -16,6 +16,7 @@ from domicile.node.errors import BlobError, BlobMissing, Corrupt, NodeError
 from domicile.node.host import Host
 from domicile.node.own_copy import Files
 from domicile.node.residency import Residency
+from domicile.node.room import make_way, prefer_member
 from domicile.node.takeover import Early, NoQuorum, OutOfDate, lay
 from domicile.node.workers import Job
 from domicile.placement.admission import Admission
@@ -74,6 +75,7 @@ class Activation:
         self._at_once = asyncio.Semaphore(host.config.object_activations)
         self._registered: set[tuple[str, str]] = set()
         self.first_use_creates = False
+        self.full: Callable[[], bool] = lambda: False
         self.found_closed: Callable[[ObjectKey], None] = lambda key: None
 
     async def activate(
@@ -159,6 +161,8 @@ class Activation:
             seen = seen or await self._host.leases.read(key.id)
             if not _exists(seen):
                 raise NoSuchObject(f"there is no object {key}")
+        if may_forward and self.full():
+            await make_way(self._host, key)
         gate = self._gates.seen(key)
         if gate.gate is None or drain:
             gate = await self._gates.read(key)
@@ -170,8 +174,8 @@ class Activation:
                 return outcome
             self._host.telemetry.claims.of("lost").add()
             self._refused(key, outcome, drain=drain)
-            if may_forward:
-                self._prefer_member(key, outcome.lease)
+            if may_forward and self._host.disk.size(self._files(key).sidecar) is None:
+                prefer_member(self._host, key, outcome.lease)
             if not create and not _exists(outcome.lease):
                 raise NoSuchObject(f"there is no object {key}")
             seen, gate = outcome.lease, outcome.gate
@@ -200,22 +204,6 @@ class Activation:
         config = self._host.config
         members = self._host.nodes.choose_members(key.id, config.object_replicas) if self._host.peers else ()
         return Birth(members, config.object_quorum)
-
-    def _prefer_member(self, key: ObjectKey, lease: SeenLease | None) -> None:
-        """A sleeping object wakes where its bytes are: on this node if it has them, else on a live member.
-
-        Raises NotHome, naming the member.
-        """
-        state = lease.row.state if lease is not None else None
-        if not isinstance(state, Released) or self._host.disk.size(self._files(key).sidecar) is not None:
-            return
-        mine = self._host.replicas.copy_id if self._host.replicas is not None else None
-        if mine in state.members:
-            return
-        for copy in state.members:
-            row = self._host.nodes.with_copy(copy)
-            if row is not None and row.peer and self._host.nodes.may_home(row, key.cls):
-                raise NotHome(f"{key} sleeps on node {row.node_id}", node=row.node_id)
 
     def _refused(self, key: ObjectKey, lost: Lost, *, drain: bool) -> None:
         """What a lost claim means for the caller, if it is not worth another try."""

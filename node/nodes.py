@@ -64,9 +64,10 @@ class Nodes:
         return (*kept, *(candidate.id for candidate in chosen))
 
     def choose_home(self, object_id: str, cls: str, leave_out: Iterable[str]) -> NodeRow | None:
-        """A node that serves the class, by rendezvous over weights."""
+        """A node that serves the class, by rendezvous over weights; a full one only where all are."""
         out = set(leave_out)
         rows = {row.node_id: row for row in self.all() if self.may_home(row, cls) and row.node_id not in out}
+        rows = {node_id: row for node_id, row in rows.items() if has_room(row)} or rows
         first = next(iter(rank(object_id, [Candidate(row.node_id, row.weight) for row in rows.values()])), None)
         return rows[first.id] if first else None
 
@@ -90,3 +91,8 @@ class Nodes:
         self._by_id[node_id] = after
         if after.row.copy_id:
             self._by_copy[after.row.copy_id] = after.row
+
+
+def has_room(row: NodeRow) -> bool:
+    """Whether the node is below its `CAPACITY`, by its last renewal."""
+    return not row.capacity or row.load < row.capacity
