@@ -20,6 +20,7 @@ from domicile.activities.moving_object import ObjectMovingActivities
 from domicile.activities.moving_project import MovingActivities
 from domicile.activities.recovering import RecoveringActivities
 from domicile.activities.scrubbing import ScrubbingActivities
+from domicile.activities.short_errors import ShortErrors
 from domicile.activities.sweeping import SweepingActivities
 from domicile.activities.world import World
 from domicile.workflows.collect_garbage import CollectGarbage
@@ -34,6 +35,7 @@ from domicile.workflows.sweep_alarms import SweepAlarms
 from domicile.workflows.watch_incidents import WatchIncidents
 
 HEARTBEAT_EVERY = timedelta(seconds=1)
+CACHED = 1000
 WORKFLOWS: tuple[type[Any], ...] = (
     CollectGarbage,
     DrainNode,
@@ -66,8 +68,13 @@ def _steps(world: World) -> Iterable[Sequence[Callable[..., Any]]]:
     )
 
 
-def workers(client: Client, world: World, regions: Iterable[str], *, control: bool = True) -> list[Worker]:
-    """One for the control queue, where `control` says so, and one for each region. Not started yet."""
+def workers(
+    client: Client, world: World, regions: Iterable[str], *, control: bool = True, cached: int = CACHED
+) -> list[Worker]:
+    """One for the control queue, where `control` says so, and one for each region. Not started yet.
+
+    `cached`: workflows kept in memory; with 0 each decision is taken by replaying the history.
+    """
     queues = [*([CONTROL_QUEUE] if control else []), *map(region_queue, regions)]
     steps = activities_of(world)
     return [
@@ -76,6 +83,8 @@ def workers(client: Client, world: World, regions: Iterable[str], *, control: bo
             task_queue=queue,
             workflows=WORKFLOWS,
             activities=steps,
+            interceptors=[ShortErrors()],
+            max_cached_workflows=cached,
             # A cancelled activity hears of it with its next heartbeat that is sent.
             max_heartbeat_throttle_interval=HEARTBEAT_EVERY,
             default_heartbeat_throttle_interval=HEARTBEAT_EVERY,

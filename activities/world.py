@@ -24,7 +24,7 @@ from domicile.placement.followed import decode
 from domicile.placement.gates import Gates
 from domicile.placement.keys import ControlKeys, Keys
 from domicile.placement.leases import Leases
-from domicile.placement.open import open_store
+from domicile.placement.open import SQLITE, open_store
 from domicile.placement.records import NodeRow, RegionRow
 from domicile.placement.store import Store
 
@@ -33,7 +33,7 @@ Ask = Callable[[NodeRow, str, bytes, float], Awaitable[bytes]]
 
 
 class RegionUnknownError(Exception):
-    """The control keyspace has no such region, and it is not this process's own."""
+    """The control keyspace has no such region and it is not this process's own, or it cannot be opened from here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,8 @@ class Opening:
             if name != config.region:
                 raise RegionUnknownError(f"there is no region {name}")
             row = RegionRow(name, placement=config.placement, blobs=config.blobs, blobs_endpoint=config.blobs_endpoint)
+        if row.placement.startswith(SQLITE):
+            raise RegionUnknownError(f"region {name} has an embedded store, which is its one node's alone")
         store = self._store(row.placement)
         its = replace(config, region=name, blobs=row.blobs, blobs_endpoint=row.blobs_endpoint)
         blobs = await open_blobs(its, self._clock, self._rng)

@@ -40,6 +40,7 @@ from domicile.node.wire.hello import Identity
 from domicile.node.wire.network import TcpNetwork
 from domicile.node.wire.tls import peer_tls, secret_from
 from domicile.node.wire.wiring import Wiring
+from domicile.placement.open import SQLITE
 from domicile.placement.store import PlacementError
 
 LOOK_SECS = 5.0
@@ -60,6 +61,13 @@ def run(environ: Mapping[str, str], control: Control) -> None:
     config = settings.loaded(environ).config
     if not config.temporal:
         raise CliError("TEMPORAL is not set", Exit.FAILED, "it is Temporal's frontend, host:port")
+    embedded = [name for name in ("placement", "control") if getattr(config, name).startswith(SQLITE)]
+    if embedded:
+        raise CliError(
+            f"{' and '.join(embedded).upper()}: an embedded store is its node's alone",
+            Exit.FAILED,
+            "`domicile node --control` runs the control plane inside the node's process",
+        )
     try:
         asyncio.run(_run(config, control))
     except (ConfigError, NotRegisteredError, OSError, ValueError, PlacementError) as error:

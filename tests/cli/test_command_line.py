@@ -14,7 +14,7 @@ import pytest
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 COMMANDS = (
     *("call", "sql", "ls", "inspect", "delete", "dev", "node", "check", "config", "doctor", "completion"),
-    *("project create", "project ls"),
+    *("project create", "project ls", "drain", "control"),
 )
 
 
@@ -39,7 +39,7 @@ def test_every_command_explains_itself(domicile: Run, command: str) -> None:
     assert "│" in helped.stdout
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("node", "completion")])
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("node", "control", "completion")])
 def test_json_is_everywhere(domicile: Run, command: str) -> None:
     """Each command that prints a result can print it as JSON."""
     assert "--json" in domicile(*command.split(), "--help").stdout

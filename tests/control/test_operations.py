@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from temporalio.client import ScheduleUpdate, ScheduleUpdateInput
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from domicile import Object
 from domicile.activities.schedules import Planned, keep, planned
+from domicile.activities.short_errors import ShortErrors
 from domicile.errors import BadRequest, NotServing
 from domicile.node.config import Config
 from domicile.node.operations import NoSuchOperation, NotCancellable, Operation, Operations, operation
@@ -18,10 +22,13 @@ from domicile.placement.records import ObjectKey
 
 
 class Sleeper(Object):
-    """Does nothing."""
+    """Rings in an hour."""
 
-    def touch(self) -> None:
-        self.kv.put("touched", True)
+    def arm(self) -> None:
+        self.set_alarm("1h")
+
+    def on_alarm(self) -> None:
+        self.kv.put("rang", True)
 
 
 def test_starting_twice_is_joining(control: Any, temporal: Any) -> None:
@@ -47,6 +54,62 @@ def test_starting_twice_is_joining(control: Any, temporal: Any) -> None:
         assert done["result"] == {"rows": 0, "woken": 0, "ghosts": 0, "skipped": 0, "left": 0}
 
     control(scenario, Sleeper)
+
+
+def test_a_run_that_takes_long_is_not_overlapped(control: Any) -> None:
+    """Field case 123: while a scheduled run takes several intervals there is no second one, the runs that were left out
+    are counted, and nothing is left for ever."""
+
+    async def scenario(plane: Any) -> None:
+        group = plane.regions["local"]
+        await group.nodes[0].call("Sleeper", "a", "arm")
+        busy, go = asyncio.Event(), asyncio.Event()
+
+        async def hold(method: str) -> None:
+            busy.set()
+            await go.wait()
+
+        plane.before_ask = hold
+        wanted = Planned("sweep-local", "SweepAlarms", {"region": "local", "rows": 256}, timedelta(seconds=1))
+        await keep(plane.client, wanted, plane.world.log)
+        handle = plane.client.get_schedule_handle("sweep-local")
+        group.watch.ahead_ms = 3_600_000
+        await busy.wait()
+        await plane.until(lambda: _skipped(handle, 2), "two runs were left out")
+        running = [run.id async for run in plane.client.list_workflows('ExecutionStatus = "Running"')]
+        assert len(running) == 1
+        assert running[0].startswith("sweep-local-")
+        go.set()
+        await plane.until(lambda: group.nodes[0].residency("Sleeper", "a").due.earliest is None, "it rang")
+
+    control(scenario, Sleeper, temporal="127.0.0.1:1", object_sweep_secs=86_400)
+
+
+async def _skipped(handle: Any, count: int) -> bool:
+    return bool((await handle.describe()).info.num_actions_skipped_overlap >= count)
+
+
+class Verbose(ActivityInboundInterceptor):
+    """An activity that has a lot to say."""
+
+    def __init__(self) -> None:
+        super().__init__(self)
+
+    async def execute_activity(self, input: Any) -> Any:
+        try:
+            raise ValueError("x" * 3_000_000)
+        except ValueError as error:
+            raise RuntimeError("it failed") from error
+
+
+def test_errors_are_cut() -> None:
+    """Field case 125: an error of three million characters, or one that stands on it, leaves as a short one."""
+    cutting = ShortErrors().intercept_activity(Verbose())
+    with pytest.raises(ApplicationError) as failed:
+        asyncio.run(cutting.execute_activity(cast("ExecuteActivityInput", None)))
+    assert (failed.value.type, failed.value.message) == ("RuntimeError", "it failed")
+    assert failed.value.__cause__ is None
+    assert failed.value.__suppress_context__
 
 
 async def _status(operations: Operations, operation_id: str, status: str) -> bool:

@@ -7,6 +7,8 @@ record new ones: DOMICILE_RECORD_HISTORIES=FOLDER pytest tests/control, and keep
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from domicile.activities.worker import WORKFLOWS
+from domicile.workflows import queues
 
 HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
 BYTES_MAX = 100_000
@@ -38,6 +41,17 @@ def test_every_workflow_has_a_history() -> None:
     kept = {path.name.partition(".")[0] for path in HISTORIES}
     assert kept == {name_of(kind) for kind in WORKFLOWS}
     assert not [path.name for path in HISTORIES if path.stat().st_size > BYTES_MAX]
+
+
+def test_workflows_use_nothing_that_orders_by_chance() -> None:
+    """Field case 121: asyncio.wait and as_completed go through sets, whose order is another one at each replay."""
+    workflows = Path(inspect.getfile(queues)).parent
+    found = [
+        path.name
+        for path in sorted(workflows.glob("*.py"))
+        if re.search(r"asyncio\.(wait|as_completed)\(|\bset\(|frozenset\(", path.read_text())
+    ]
+    assert not found
 
 
 @workflow.defn(name="SweepAlarms")

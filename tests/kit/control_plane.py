@@ -76,7 +76,7 @@ class ControlPlane:
         await self.peers.close()
 
     async def start_worker(self, **how: Any) -> None:
-        """`how` goes to `workers`. The usual limits: an activity under way has `graceful_shutdown` 0 at the end."""
+        """`how` goes to `workers`: `cached=0` replays the history for each decision."""
         self._running = await production.started(production.workers(self.client, self.world, list(self.regions), **how))
 
     async def stop_worker(self) -> None:
