@@ -22,14 +22,15 @@ REGIONS = ("a", "b")
 
 class Ledger(Object):
     def init(self):
-        self.sql.exec("CREATE TABLE l (n INTEGER NOT NULL, pad BLOB)")
-        self.sql.exec("INSERT INTO l VALUES (0, NULL)")
+        self.sql.exec("CREATE TABLE l (n INTEGER NOT NULL)")
+        self.sql.exec("INSERT INTO l VALUES (0)")
+        self.sql.exec("CREATE TABLE pads (pad BLOB)")
 
     def add(self) -> int:
         return self.sql.one("UPDATE l SET n = n + 1 RETURNING n")["n"]
 
     def fill(self, size: int) -> None:
-        self.sql.exec("UPDATE l SET pad = randomblob(?)", size)
+        self.sql.exec("INSERT INTO pads VALUES (randomblob(?))", size)
 
     def ring(self, ms: int) -> None:
         self.set_alarm(f"{ms}ms")
