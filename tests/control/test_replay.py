@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,40 @@ def test_workflows_use_nothing_that_orders_by_chance() -> None:
         if re.search(r"asyncio\.(wait|as_completed)\(|\bset\(|frozenset\(", path.read_text())
     ]
     assert not found
+
+
+LOADS = """
+import sys, pkgutil, importlib
+import domicile.workflows
+for module in pkgutil.iter_modules(domicile.workflows.__path__):
+    importlib.import_module(f"domicile.workflows.{module.name}")
+print(*sorted(sys.modules))
+"""
+IN_THE_SANDBOX = """
+import asyncio, logging, structlog, httpx, rich.logging
+logging.basicConfig(handlers=[rich.logging.RichHandler()])
+structlog.configure()
+from temporalio import workflow
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from domicile.activities.worker import WORKFLOWS
+async def load():
+    for kind in WORKFLOWS:
+        SandboxedWorkflowRunner().prepare_workflow(workflow._Definition.must_from_class(kind))
+asyncio.run(load())
+"""
+
+
+def test_workflows_load_in_the_sandbox(tmp_path: Path) -> None:
+    """Field case 126: whatever else a worker has imported, and wherever it runs; and a workflow's own module loads
+    nothing that touches disk, sockets or the stores."""
+    subprocess.run([sys.executable, "-c", IN_THE_SANDBOX], cwd=tmp_path, check=True, timeout=60)
+    loaded = subprocess.run([sys.executable, "-c", LOADS], cwd=tmp_path, check=True, capture_output=True, text=True)
+    strays = [
+        name
+        for name in loaded.stdout.split()
+        if name.startswith(("domicile.node", "domicile.placement", "domicile.activities", "apsw", "httpx"))
+    ]
+    assert not strays
 
 
 @workflow.defn(name="SweepAlarms")
