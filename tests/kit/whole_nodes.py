@@ -7,7 +7,7 @@ import contextlib
 import io
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -194,9 +194,12 @@ class NodeGroup:
         return [one for one in self.nodes if one is not home]
 
     async def until(self, holds: Callable[[], Any], what: str) -> None:
-        """Wait on the condition `what`, not on time."""
+        """Wait on the condition `what` (awaited if it is awaitable), not on time."""
         async with asyncio.timeout(WAIT_SECS):
-            while not holds():
+            while True:
+                held = holds()
+                if await held if isinstance(held, Awaitable) else held:
+                    return
                 await asyncio.sleep(0.01)
 
     def _all_known(self) -> bool:

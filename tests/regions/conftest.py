@@ -97,12 +97,7 @@ class Regions:
 
     async def until(self, holds: Callable[[], Any], what: str) -> None:
         """Wait on the condition `what` (awaited if it is awaitable), not on time."""
-        async with asyncio.timeout(20.0):
-            while True:
-                held = holds()
-                if await held if isinstance(held, Awaitable) else held:
-                    return
-                await asyncio.sleep(0.01)
+        await next(iter(self.groups.values())).until(holds, what)
 
     async def all_know(self, *names: str) -> None:
         """Every node has seen how these regions are reached now."""

@@ -7,14 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from etcd_servers import until
 
 WAIT_SECS = 60.0
 APP = """
@@ -108,13 +108,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running.end()
 
 
-def until(holds: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + WAIT_SECS
-    while not holds():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
-
-
 def test_every_region_has_parts_of_its_own(cluster: Cluster) -> None:
     """Nodes are named by region; etcd is there once a region and once for control; each region has its bucket."""
     document = cluster.document
@@ -152,7 +145,9 @@ def test_the_schedule_is_listed_once(cluster: Cluster) -> None:
     """Both regions load the app; its schedule is one object under its script."""
     for through in "ab":
         path = "/v1/s.app/objects"
-        until(lambda through=through, path=path: cluster.get(through, path)["objects"], "the schedule is there")
+        until(
+            lambda through=through, path=path: cluster.get(through, path)["objects"], WAIT_SECS, "the schedule is there"
+        )
         assert [(one["class"], one["name"]) for one in cluster.get(through, path)["objects"]] == [("Cron", "nightly")]
 
 
@@ -173,14 +168,14 @@ def test_a_region_is_lost_and_comes_back(cluster: Cluster) -> None:
     """Its nodes and its etcd die: it stays down, the other goes on; its start script brings it back with its etcd."""
     b = cluster.node("b")
     os.kill(b["supervisor_pid"], signal.SIGKILL)
-    until(lambda: cluster.node("b")["supervisor_pid"] is None, "b's node is seen to be down")
+    until(lambda: cluster.node("b")["supervisor_pid"] is None, WAIT_SECS, "b's node is seen to be down")
     os.kill(cluster.etcd(2), signal.SIGKILL)
-    until(lambda: len(cluster.now()["etcd"]["pids"]) == 2, "b's etcd is down")
+    until(lambda: len(cluster.now()["etcd"]["pids"]) == 2, WAIT_SECS, "b's etcd is down")
     assert cluster.call("a", "Counter", "alone")[:2] == (200, 1)
     status, problem, _ = cluster.call("a", "InB", "x")
     assert (status, problem["retryable"]) == (503, True)
     with subprocess.Popen([f"{b['data']}/start.sh"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as again:
         try:
-            until(lambda: cluster.call("a", "InB", "x")[:2] == (200, 3), "b serves again")
+            until(lambda: cluster.call("a", "InB", "x")[:2] == (200, 3), WAIT_SECS, "b serves again")
         finally:
             again.terminate()

@@ -61,7 +61,7 @@ def play(tmp_path: Path) -> Callable[..., None]:
         async def main() -> None:
             try:
                 await group.start(nodes)
-                await until(lambda: status(group, "next_ms"), "the schedule is armed")
+                await group.until(lambda: status(group, "next_ms"), "the schedule is armed")
                 await scenario(group)
             finally:
                 await group.stop()
@@ -79,15 +79,6 @@ async def asked(group: NodeGroup, method: str, *args: Any) -> Any:
     node = group.nodes[0].node
     answer = await node.call(Call(KEY, method, json.dumps(list(args)).encode(), node.now() + 20.0))
     return json.loads(answer.body)
-
-
-async def until(holds: Callable[[], Any], what: str) -> None:
-    async with asyncio.timeout(20.0):
-        while True:
-            held = holds()
-            if await held if isinstance(held, Awaitable) else held:
-                return
-            await asyncio.sleep(0.01)
 
 
 async def pass_minutes(group: NodeGroup, minutes: int) -> None:
@@ -109,7 +100,7 @@ def test_a_schedule_fires_once_an_occurrence(play: Callable[..., None], app: App
         for ran in (1, 2, 3):
             before = await asked(group, "status")
             await pass_minutes(group, 1)
-            await until(lambda ran=ran: app.ran >= ran, "it ran")
+            await group.until(lambda ran=ran: app.ran >= ran, "it ran")
             after = await asked(group, "status")
             assert (after["runs"], after["occurrence_ms"]) == (ran, before["next_ms"])
             assert after["next_ms"] == before["next_ms"] + MINUTE_MS
@@ -123,11 +114,11 @@ def test_a_schedule_survives_its_home_and_catches_up_once(play: Callable[..., No
 
     async def scenario(group: NodeGroup) -> None:
         await pass_minutes(group, 1)
-        await until(lambda: app.ran == 1, "it ran")
+        await group.until(lambda: app.ran == 1, "it ran")
         home = next(one for one in group.nodes if one.node._residents.find(KEY.id) is not None)
         await home.crash()
         group.watch.ahead_ms += 10 * MINUTE_MS
-        await until(lambda: app.ran == 2, "it ran again")
+        await group.until(lambda: app.ran == 2, "it ran again")
         after = await asked(group, "status")
         assert after["runs"] == 2
         assert after["next_ms"] > group.watch.wall_ms()
@@ -147,7 +138,7 @@ def test_a_schedule_is_paused_resumed_and_changed(play: Callable[..., None], app
         group.crons = (app.spec(expression="0 0 1 1 *"),)
         await group.remove(group.nodes[0])
         await group.add("again")
-        await until(lambda: changed(group), "the new expression is there")
+        await group.until(lambda: changed(group), "the new expression is there")
         assert await status(group, "next_ms") is None
         assert (await asked(group, "resume"))["next_ms"] == Crontab.parse("0 0 1 1 *").next_ms(group.watch.wall_ms())
         assert app.ran == 0
@@ -166,11 +157,11 @@ def test_a_schedule_whose_function_fails_is_tried_again(play: Callable[..., None
     async def scenario(group: NodeGroup) -> None:
         app.fails = True
         await pass_minutes(group, 1)
-        await until(lambda: failures(group), "it failed")
+        await group.until(lambda: failures(group), "it failed")
         assert (await status(group, "runs"), app.ran) == (0, 0)
         app.fails = False
         group.watch.ahead_ms += 10_000
-        await until(lambda: app.ran == 1, "it ran")
+        await group.until(lambda: app.ran == 1, "it ran")
         assert (await status(group, "runs"), await status(group, "failures")) == (1, 0)
 
     async def failures(group: NodeGroup) -> bool:
