@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from domicile.classes import ClassSpec
 from domicile.cli.failures import CliError, Exit
 from domicile.cli.output import Output
 from domicile.errors import BadApp, Problem
+from domicile.loading import class_lines
 from domicile.node.authorizer import Authorizer
 from domicile.registry import Registry, load
 
@@ -44,11 +46,17 @@ def examine(app: str, regions: tuple[str, ...] = ()) -> tuple[list[Problem], Reg
         return error.problems, None
     problems = [problem for spec in registry.classes.values() for problem in _migrations(spec)]
     problems += [
-        Problem(app, 0, spec.name, f"pinned to region {spec.placement.name!r}; known are {', '.join(regions)}")
+        _at(spec, f"pinned to region {spec.placement.name!r}; known are {', '.join(regions)}")
         for spec in registry.classes.values()
         if regions and spec.placement and spec.placement.name not in regions
     ]
     return problems, registry
+
+
+def _at(spec: ClassSpec, text: str) -> Problem:
+    """Of a class as a whole: where it is written."""
+    file = inspect.getfile(spec.type)
+    return Problem(Path(file).name, class_lines(file).get(spec.name, [0])[-1], spec.name, text)
 
 
 def _migrations(spec: ClassSpec) -> Iterator[Problem]:

@@ -17,6 +17,7 @@ from domicile.object import HOOKS, Object
 from domicile.signature import required
 
 CLASS_RE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+REGION_RE = re.compile(r"(?!control$)[a-z0-9][a-z0-9-]{0,62}")
 MIGRATION_RE = re.compile(r"\d{4}_[A-Za-z0-9_.-]+\.sql")
 _SETTINGS = ("migrations", "placement", "idle_secs")
 _PLATFORM_NAMES = frozenset(name for name in vars(Object) if not name.startswith("__")) - {*HOOKS, *_SETTINGS}
@@ -120,8 +121,10 @@ class _Check:
         idle, placement = self.cls.idle_secs, self.cls.placement
         if idle is not None and (isinstance(idle, bool) or not isinstance(idle, (int, float)) or not 0 < idle < 1e9):
             self._bad(f"idle_secs is a positive number of seconds, not {idle!r}")
-        if placement is not None and (not isinstance(placement, Region) or not placement.name):
+        if placement is not None and not isinstance(placement, Region):
             self._bad(f'placement is a Region, as in Region("eu-west"), not {placement!r}')
+        elif placement is not None and not REGION_RE.fullmatch(str(placement.name)):
+            self._bad(f"{placement.name!r} is no region's name: [a-z0-9][a-z0-9-]{{0,62}}, and not control")
 
     def migrations(self) -> Iterator[Migration]:
         setting: object = self.cls.migrations

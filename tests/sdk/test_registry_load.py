@@ -128,6 +128,8 @@ def test_what_an_app_serves(write_app, tmp_path):
         ("migrations = 3", 4, "is the path of a directory"),
         ("idle_secs = -1", 4, "idle_secs is a positive number"),
         ("placement = 'eu'", 4, "placement is a Region"),
+        ("placement = domicile.Region('EU West')", 4, "'EU West' is no region's name"),
+        ("placement = domicile.Region('control')", 4, "'control' is no region's name"),
         ("@abc.abstractmethod\n    def m(self): ...", 4, "abstract (m)"),
     ],
 )
