@@ -21,10 +21,10 @@ from domicile.node.lease_watch import LeaseWatch
 from domicile.node.releases import Releases
 from domicile.node.residency import Phase, Residency
 from domicile.node.sleepers import Sleepers
-from domicile.placement.claims import Claimed, SeenLease, ended_row
-from domicile.placement.followed import Seen
+from domicile.placement.claims import Claimed, ended_row, lease_seen
 from domicile.placement.leases import Release
-from domicile.placement.records import ObjectKey
+from domicile.placement.records import ObjectKey, encode
+from domicile.placement.store import Record
 
 REMEMBERED_MAX = 200_000
 ENDING_WAIT_SECS = 1.0
@@ -44,7 +44,7 @@ class Residents:
         self._sleepers = sleepers
         self._awake: OrderedDict[str, Residency] = OrderedDict()
         self._waking: dict[str, asyncio.Task[Residency]] = {}
-        self._rows: OrderedDict[str, SeenLease] = OrderedDict()
+        self._rows: OrderedDict[str, Record] = OrderedDict()  # as bytes: there may be very many
         self._releases = Releases(host, self._released)
         self._leases = LeaseWatch(host)
         self._ticks = 0
@@ -103,7 +103,7 @@ class Residents:
         """The activation under way, or a new one. It goes on when its caller goes away: others may wait for it."""
         waking = self._waking.get(key.id)
         if waking is None:
-            row = self._rows.get(key.id)
+            row = lease_seen(self._rows.get(key.id))
             waking = self._host.loop.create_task(
                 self._activation.activate(key, row, create=create, may_forward=may_forward)
             )
@@ -165,7 +165,8 @@ class Residents:
 
     def _released(self, release: Release, version: int) -> None:
         key = release.claimed.key
-        self._rows[key.id] = Seen(ended_row(release.claimed, release.released), version, 0)
+        row = ended_row(release.claimed, release.released)
+        self._rows[key.id] = Record(key.id, encode(row), version, 0)
         while len(self._rows) > REMEMBERED_MAX:
             self._rows.popitem(last=False)
         if release.alarm is not None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from domicile.placement.store import Record
 
@@ -20,8 +21,7 @@ BYTES_MAX = 32 << 20
 READ_MAX = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One key's change at `version`; None is absent."""
 
     key: str

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import NewType, Protocol
 
+import msgspec
+
 CONDITIONS_MAX = 128
 MUTATIONS_MAX = 128
 SCAN_MAX = 1000
@@ -44,9 +46,11 @@ class GrantGone(PlacementError):
     """The grant ran out or was revoked, and its rows with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One key as read: `version` of its last write, `created` the version at which it came to be."""
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One key as read: `version` of its last write, `created` the version at which it came to be.
+
+    Kept by the hundred thousand, and out of sight of the garbage collector: it refers to nothing that could refer back.
+    """
 
     key: str
     value: bytes

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import io
 import json
 import random
 import shutil
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from domicile.node.disk import SystemDisk
 from domicile.node.errors import BlobUnavailable
 from domicile.node.failpoints import Failpoints
 from domicile.node.http.server import Limits, serve
-from domicile.node.main import TEMP_FACTOR
+from domicile.node.main import GC_THRESHOLDS, SWITCH_INTERVAL_SECS, TEMP_FACTOR
 from domicile.node.manifest import Manifest
 from domicile.node.node import Node
 from domicile.node.residency import Residency
@@ -129,6 +131,8 @@ class Home:
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
+        gc.set_threshold(*GC_THRESHOLDS)  # as every node process does
+        sys.setswitchinterval(SWITCH_INTERVAL_SECS)
         clock = self.watch
         self.config = Config(data=str(self.root), projects="first-use", **self.settings)
         self.store = EmbeddedStore(str(self.root / "placement.db"), clock.monotonic)
