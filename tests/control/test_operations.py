@@ -116,6 +116,19 @@ async def _status(operations: Operations, operation_id: str, status: str) -> boo
     return bool((await operations.describe(operation_id))["status"] == status)
 
 
+def test_every_scheduled_operation_runs(control: Any, temporal: Any) -> None:
+    """What the schedules start of a region is there, and ends well where there is nothing to do."""
+
+    async def scenario(plane: Any) -> None:
+        operations = Operations(Config(temporal=temporal.address))
+        for wanted in planned(Config(), "local"):
+            await operations.start(Operation(wanted.workflow, wanted.id, wanted.input))
+        for wanted in planned(Config(), "local"):
+            await plane.until(lambda of=wanted.id: _status(operations, of, "completed"), wanted.id)
+
+    control(scenario, Sleeper)
+
+
 def test_what_failed_says_why(control: Any, temporal: Any) -> None:
     """The innermost reason is told, in words a person understands."""
 
