@@ -24,10 +24,10 @@ class NodeQuestions:
         self._region = region
         self._log = log
 
-    async def ask(self, node: NodeRow, method: str, body: bytes) -> bytes | None:
+    async def ask(self, node: NodeRow, method: str, body: bytes, secs: float = ASK_SECS) -> bytes | None:
         """None when there is no usable answer."""
         try:
-            return await self._region.ask(node, method, body, ASK_SECS)
+            return await self._region.ask(node, method, body, secs)
         except (PeerGone, PeerBusy, DomicileError) as error:
             self._log.warning("node.asked", node=node.node_id, method=method, error=cut(str(error)))
             return None

@@ -27,6 +27,7 @@ PAGE_OBJECTS = 200
 PARALLEL = 16
 LOOK_SECS = 0.05
 LOOK_SECS_MAX = 1.0
+PROJECT_SECS = 7.0  # a little more than a node waits for its releases
 SHOWN = 10
 
 Tell = Callable[[DrainResult], None]
@@ -77,7 +78,7 @@ class ProjectDrain:
         """Every node ends what is awake there; gives those that answered."""
         nodes = [node for node in await self._region.nodes() if node.peer]
         body = msgspec.msgpack.encode(DrainProject(self._order.project))
-        answers = await asyncio.gather(*(self._questions.ask(node, "drain-project", body) for node in nodes))
+        answers = await asyncio.gather(*(self._questions.ask(node, "drain-project", body, PROJECT_SECS) for node in nodes))
         for node, answer in zip(nodes, answers, strict=True):
             if answer is not None and msgspec.msgpack.decode(answer, type=ProjectLeft).left:
                 self._log.info("drain.left", node=node.node_id, project=self._order.project)

@@ -8,11 +8,11 @@ move's own question, which reads the gates anew. One that has not learned it may
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from domicile.errors import Moving, NotServing
+from domicile.errors import Moving, NotHome, NotServing
 from domicile.node.activation import Landing, NoReadQuorum
 from domicile.node.control_messages import DrainObject, DrainProject, Landed, ProjectLeft, SettleObject
 from domicile.node.host import Host
@@ -31,8 +31,10 @@ OBJECT_MOVES = "the object is moving"
 class ClosedGates:
     """Ends residencies whose gate is closed, and answers a move's requests."""
 
-    def __init__(self, host: Host, gates: Gates, residents: Residents) -> None:
+    def __init__(self, host: Host, gates: Gates, residents: Residents, suspect: Callable[[str], None]) -> None:
+        """`suspect` is told of a node that holds what is to be landed here: it may be dead, its row standing yet."""
         self._host = host
+        self._suspect = suspect
         self._gates = gates
         self._residents = residents
         self._looking: set[asyncio.Task[None]] = set()
@@ -88,6 +90,10 @@ class ClosedGates:
     async def _land(self, key: ObjectKey, landing: Landing) -> bytes:
         try:
             await self._residents.land(key, landing)
+        except NotHome as error:
+            if "node" in error.extra:
+                self._suspect(str(error.extra["node"]))
+            raise
         except NoReadQuorum as error:
             return msgspec.msgpack.encode(Landed(incident=error.detail))
         return msgspec.msgpack.encode(Landed())

@@ -245,7 +245,9 @@ class Node(NodeFront):
 
     def _follow_gates(self) -> ClosedGates:
         """What a closed gate does here."""
-        closed = ClosedGates(self._host, self._gates, self._residents)
+        closed = ClosedGates(
+            self._host, self._gates, self._residents, lambda node_id: self._suspects.suspect(node_id)
+        )
         self._gates.followed.changed = closed.changed
         self._activation.found_closed, self._residents.woke = closed.found_closed, closed.woke
         return closed

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from domicile import Object
-from domicile.errors import Moving
+from domicile.errors import Moving, NotHome
 from domicile.node.control_messages import DrainObject, DrainProject, Landed, ProjectLeft, SettleObject
 from domicile.placement.records import GateRow, Held, ObjectKey, Released
 
@@ -173,3 +173,37 @@ def test_settling_releases_and_holds_callers_off(cluster):
             await home.call("Ledger", "a", "add")
 
     cluster(scenario, Ledger)
+
+
+def test_a_drain_gets_past_a_node_that_is_gone_without_a_word(cluster):
+    """Its row stands yet, and nobody calls it: whoever is asked to land its objects looks at it, and it is evicted."""
+
+    async def scenario(cluster):
+        await cluster.nodes[0].call("Ledger", "a", "add")
+        home = cluster.home("Ledger", "a")
+        await gate(cluster, is_open=False)
+        gone = home.node._heartbeat
+
+        async def without_a_word(why: str) -> bool:
+            await gone.stop()
+            return False
+
+        gone.leave = without_a_word
+        home.node._residents.send_away = lambda residency, refusal: None
+        await home.crash()
+        other = cluster.nodes[0]
+        with pytest.raises(NotHome):
+            await ask(other, "drain-object", DrainObject(PROJECT, "Ledger", "a"), Landed)
+        await cluster.until(lambda: len(other.node._nodes.all()) == 2, "it was evicted")
+        assert await ask(other, "drain-object", DrainObject(PROJECT, "Ledger", "a"), Landed) == Landed()
+        assert isinstance((await lease(cluster, "a")).state, Released)
+
+    cluster(
+        scenario,
+        Ledger,
+        node_heartbeat_secs=0.5,
+        node_renew_timeout_secs=0.3,
+        node_admission_secs=2.0,
+        node_fence_margin_secs=1.0,
+        node_ttl_secs=30.0,
+    )
