@@ -118,7 +118,8 @@ class _Check:
         init = self.cls.__init__
         if inspect.isfunction(init) and len(required(init)) > 1:
             self._bad("__init__ may take no parameters but self: nobody is there to give them", self.cls, init)
-        idle, placement = self.cls.idle_secs, self.cls.placement
+        idle = self.cls.idle_secs
+        placement: object = self.cls.placement
         if idle is not None and (isinstance(idle, bool) or not isinstance(idle, (int, float)) or not 0 < idle < 1e9):
             self._bad(f"idle_secs is a positive number of seconds, not {idle!r}")
         if placement is not None and not isinstance(placement, Region):
