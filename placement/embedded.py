@@ -36,7 +36,7 @@ from domicile.placement.store import (
 )
 
 BATCH_MAX = 256
-WATCH_LAG_MAX = 1000  # changes of others that a watcher sleeps through, well below what the log keeps
+WATCH_LAG_MAX = 1000  # changes of others that a watcher sleeps through; never more than half of what the log keeps
 R = TypeVar("R")
 
 
@@ -70,10 +70,8 @@ class _Watcher:
     prefix: str
     position: int = 0
 
-    def concerned(self, keys: Sequence[str], reached: int) -> bool:
-        """Whether it has to read, now that the log has come to `reached`, `keys` last: not so far behind that what
-        it has yet to read might be dropped."""
-        return reached - self.position > WATCH_LAG_MAX or any(key.startswith(self.prefix) for key in keys)
+    def concerned(self, keys: Sequence[str]) -> bool:
+        return any(key.startswith(self.prefix) for key in keys)
 
 
 class EmbeddedStore:
@@ -97,6 +95,7 @@ class EmbeddedStore:
     ) -> None:
         self._ledger = Ledger(path, monotonic, vfs, changes_max)
         self._log = self._ledger.log
+        self._lag_max = min(WATCH_LAG_MAX, changes_max // 2)
         self._on_broken = on_broken
         self._closed = False
         self._watchers: dict[asyncio.Event, _Watcher] = {}
@@ -263,7 +262,8 @@ class EmbeddedStore:
         with self._lock:
             watchers = list(self._watchers.items())
         for woken, watcher in watchers:
-            if not (everyone or watcher.concerned(keys, reached)):
+            late = reached - watcher.position > self._lag_max
+            if not (everyone or late or watcher.concerned(keys)):
                 continue
             if self._thread is None:
                 woken.set()
