@@ -1,9 +1,9 @@
 """The placement store on etcd 3.4 and later: keys are etcd's keys, versions its revisions, grants its leases
 (PROTOCOLS section 2).
 
-A write is one transaction; its else-branch reads the conditions' keys, so that a conflict tells them as of the moment
-it was decided. All reads are linearizable. A scan reads at one revision; its token carries it. Each event loop that
-uses the store has channels of its own.
+A write is one transaction, or a part of one (`etcd_writes`); its else-branch reads the conditions' keys, so that a
+conflict tells them as of the moment it was decided. All reads are linearizable. A scan reads at one revision; its token
+carries it. Each event loop that uses the store has channels of its own.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from domicile.placement.etcd_wire import (
     told,
     unpack_token,
 )
+from domicile.placement.etcd_writes import Writes, commit
 from domicile.placement.store import (
     SCAN_BYTES_MAX,
     SCAN_MAX,
@@ -66,7 +67,7 @@ class EtcdStore:
         self._config = config
         self._monotonic = monotonic
         self._sleep = sleep
-        self._links: dict[asyncio.AbstractEventLoop, Link] = {}
+        self._ways: dict[asyncio.AbstractEventLoop, Writes] = {}
         self._lock = threading.Lock()
         self._closed = False
 
@@ -78,7 +79,7 @@ class EtcdStore:
         for at in range(0, len(wanted), READ_MAX):
             txn = pb.TxnRequest(success=ranges(wanted[at : at + READ_MAX], revision))
             try:
-                answer = await self._read(partial(_commit, txn))
+                answer = await self._read(partial(commit, txn))
             except ScanExpired as error:
                 raise StoreUnavailable("the snapshot was compacted while it was read") from error
             revision = revision or answer.header.revision
@@ -97,13 +98,17 @@ class EtcdStore:
             failure=ranges(keys),
         )
         try:
-            answer = await self._link().ask(partial(_commit, txn), once=bool(mutations))
+            writes = self._writes()
+            if lease:  # a renewal waits for nobody, and nobody for it
+                answer, revision = await writes.alone(txn, once=bool(mutations))
+            else:
+                answer, revision = await writes.send(txn, keys, [mutation.key for mutation in mutations])
         except grpc.aio.AioRpcError as error:
             if fate(error) is Fate.NO_GRANT:
                 raise GrantGone(f"the grant {grant} is gone") from error
             raise ValueError(told(error)) from error
         if answer.succeeded:
-            return Committed(answer.header.revision)
+            return Committed(revision)
         current: dict[str, Record | None] = dict.fromkeys(keys)
         current.update((record.key, record) for record in found(answer))
         return Conflict(current)
@@ -170,17 +175,17 @@ class EtcdStore:
     async def release(self) -> None:
         """Its channels are closed."""
         with self._lock:
-            link = self._links.pop(asyncio.get_running_loop(), None)
-        if link is not None:
-            await link.close()
+            writes = self._ways.pop(asyncio.get_running_loop(), None)
+        if writes is not None:
+            await writes.link.close()
 
     async def close(self) -> None:
         """Watches end, on every loop; what waits, and whatever comes later, raises StoreUnavailable."""
         with self._lock:
             self._closed = True
-            links, self._links = self._links, {}
+            ways, self._ways = self._ways, {}
         here = asyncio.get_running_loop()
-        for loop, link in links.items():
+        for loop, link in ((loop, writes.link) for loop, writes in ways.items()):
             link.closed = True
             if loop is here:
                 await link.close()
@@ -199,20 +204,19 @@ class EtcdStore:
             raise ScanExpired(told(error)) from error
 
     def _link(self) -> Link:
+        return self._writes().link
+
+    def _writes(self) -> Writes:
         loop = asyncio.get_running_loop()
-        link = self._links.get(loop)
-        if link is None:
+        writes = self._ways.get(loop)
+        if writes is None:
             with self._lock:
                 if self._closed:
                     raise StoreUnavailable("the placement store is closed")
                 # A loop that has ended needs its channels no more.
-                self._links = {other: kept for other, kept in self._links.items() if not other.is_closed()}
-                link = self._links[loop] = Link(self._config, self._monotonic, self._sleep)
-        return link
-
-
-async def _commit(txn: Any, member: Member, metadata: Metadata, secs: float) -> Any:
-    return await member.kv.Txn(txn, metadata=metadata, timeout=secs)
+                self._ways = {other: kept for other, kept in self._ways.items() if not other.is_closed()}
+                writes = self._ways[loop] = Writes(Link(self._config, self._monotonic, self._sleep))
+        return writes
 
 
 def _rows_for(page: Sequence[Record], size: int, limit: int) -> int:
