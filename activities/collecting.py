@@ -17,7 +17,7 @@ from domicile.activities.garbage import judge
 from domicile.activities.world import RegionWorld, World
 from domicile.node import manifest as manifests
 from domicile.node.blobs.base import Blobs
-from domicile.node.chunks import MANIFESTS, manifest_key, object_prefix
+from domicile.node.chunks import MANIFESTS, fork_key, manifest_key, object_prefix
 from domicile.node.errors import BlobError, BlobMissing, Corrupt
 from domicile.node.manifest import Manifest
 from domicile.workflows.collect_garbage import Collected, CollectShard
@@ -69,11 +69,12 @@ class CollectingActivities:
 
 
 async def collect(blobs: Blobs, object_id: str) -> Collected:
-    """One object: read the manifest, then list, then delete what is garbage by it.
+    """One object: read the manifest, then its fork if it has one, then list, then delete what is garbage by them.
 
     Raises BlobUnavailable, Corrupt. Stopped anywhere it has deleted garbage only.
     """
-    is_garbage = judge(await _manifest(blobs, object_id))
+    manifest = await _manifest(blobs, manifest_key(object_id))
+    is_garbage = judge(manifest, await _manifest(blobs, fork_key(object_id)))
     kept = deleted = freed = 0
     async for listed in blobs.list(object_prefix(object_id)):
         if is_garbage(listed.key):
@@ -84,8 +85,7 @@ async def collect(blobs: Blobs, object_id: str) -> Collected:
     return Collected(1, kept, deleted, freed)
 
 
-async def _manifest(blobs: Blobs, object_id: str) -> Manifest | None:
-    key = manifest_key(object_id)
+async def _manifest(blobs: Blobs, key: str) -> Manifest | None:
     try:
         return manifests.decode((await blobs.get(key)).data, key)
     except BlobMissing:

@@ -42,14 +42,15 @@ def piece_of(key: str) -> Piece | None:
     return Piece(incarnation, generation, Epoch(*numbers[5:7]), numbers[8])
 
 
-def judge(manifest: Manifest | None) -> Callable[[str], bool]:
+def judge(manifest: Manifest | None, fork: Manifest | None = None) -> Callable[[str], bool]:
     """Whether a listed key is garbage, by a manifest read *before* the listing; None: there was none.
 
-    Without a manifest nothing is: a birth's first pieces come before it.
+    Without a manifest nothing is: a birth's first pieces come before it. `fork`: what else is a root, read after the
+    manifest; it named what a manifest before this one did.
     """
     if manifest is None:
         return lambda _: False
-    named = _named(manifest)
+    named = _named(manifest) | (_named(fork) if fork is not None else frozenset())
 
     def is_garbage(key: str) -> bool:
         piece = piece_of(key)

@@ -19,7 +19,6 @@ from domicile.node.errors import PeerBusy, PeerGone
 from domicile.node.incident_messages import (
     BranchAt,
     BranchesFound,
-    BranchStored,
     FindBranches,
     ForgetBranch,
     Repair,
@@ -38,6 +37,7 @@ PAUSE_FIRST_SECS, PAUSE_MAX_SECS = 0.5, 20.0
 HOPS_MAX = 5
 OPEN_MAX = 200
 REPORT = "diff.json"
+STORED = "stored"
 
 T = TypeVar("T")
 Found = tuple[NodeRow, BranchesFound]
@@ -79,21 +79,19 @@ class RecoveringActivities:
         """Have the longest branch stored as databases, and say by rows what differs from what was served."""
         region = await self._world.region(asked.region)
         _, row, branches = await _look(region, asked)
-        if row is None or not branches:
+        if row is None or not (branches or row.stored):
             raise ApplicationError(f"the branch of {asked.object_id} is not to be had: its node is away")
-        node, branch = branches[0]
         epoch = Epoch.parse(asked.epoch)
-        request = StoreBranch(asked.object_id, epoch, row.served, row.checksum, branch.source)
-        stored = msgspec.msgpack.decode(
-            await self._beating(region.ask(node, "incident-store", msgspec.msgpack.encode(request), STORE_SECS)),
-            type=BranchStored,
-        )
+        if not row.stored:
+            node, branch = branches[0]
+            request = StoreBranch(asked.object_id, epoch, row.served, row.checksum, branch.source)
+            await self._beating(region.ask(node, "incident-store", msgspec.msgpack.encode(request), STORE_SECS))
         served, lost, report = (lost_key(asked.object_id, epoch, part) for part in (SERVED, LOST, REPORT))
         before, after = (await region.blobs.get(served)).data, (await region.blobs.get(lost)).data
         found = await self._beating(asyncio.to_thread(partial(diff, before, after)))
         await region.blobs.put(report, branch_report.full(found))
         rows, tables = branch_report.rows_of(found), branch_report.summary(found)
-        return Branch(lost, stored.size, report, rows, tables, branch_report.altered(found))
+        return Branch(lost, len(after), report, rows, tables, branch_report.altered(found))
 
     @activity.defn(name="incident-repair")
     async def repair(self, asked: Decision) -> Closed:
@@ -103,7 +101,9 @@ class RecoveringActivities:
         if row is None:
             return Closed("void")
         epoch = Epoch.parse(asked.incident.epoch)
-        repair = Repair(row.scope, row.cls, row.name, row.served.incarnation, epoch, asked.action)  # type: ignore[arg-type]
+        life = None if row.born else row.served.incarnation
+        action: Any = asked.action
+        repair = Repair(row.scope, row.cls, row.name, life, epoch, action, row.stored)
         answer = await self._beating(_ask_home(region, asked.incident.object_id, row, msgspec.msgpack.encode(repair)))
         done = msgspec.msgpack.decode(answer, type=Repaired)
         return Closed(done.outcome, done.rows, done.already, done.left, list(done.shown), done.why)
@@ -139,6 +139,9 @@ async def _look(
     row = await Incidents(region.store, region.keys).get(asked.object_id, asked.epoch)
     if row is None:
         return Look(open=False), None, []
+    named = f"{row.scope}/{row.cls}/{row.name}"
+    if row.stored:
+        return Look(open=True, named=named, suffices=True, source=STORED), row, []
     request = FindBranches(asked.object_id, Epoch.parse(asked.epoch), row.served, row.asked)
     found = await _ask_all(region, msgspec.msgpack.encode(request))
     heard = {copy for copy, _ in row.answered} | {answer.copy_id for _, answer in found if answer.heard}
@@ -147,7 +150,7 @@ async def _look(
     branches.sort(key=lambda one: one[1].position, reverse=True)
     look = Look(
         open=True,
-        named=f"{row.scope}/{row.cls}/{row.name}",
+        named=named,
         heard=sorted(heard & set(row.asked)),
         missing=missing,
         suffices=not missing or 0 < row.needed <= len(heard & set(row.asked)),

@@ -16,12 +16,9 @@ from domicile.activities.collecting import object_ids
 from domicile.activities.copy_content import read_register
 from domicile.activities.pace import Pace
 from domicile.activities.refusals import cut
+from domicile.activities.restoring import named_blobs, put_together
 from domicile.activities.world import RegionWorld, World
 from domicile.errors import DomicileError
-from domicile.node.birth import IMAGE
-from domicile.node.branches import as_file
-from domicile.node.checksum import checksum
-from domicile.node.chunks import chunk_key, segment_key
 from domicile.node.errors import BlobMissing, Corrupt, PeerBusy, PeerGone
 from domicile.node.manifest import Manifest
 from domicile.node.scrub_messages import CopyProof, ProveCopy
@@ -94,7 +91,7 @@ class Scrubber:
         return Scrubbed(objects=1)  # it changes faster than it can be read, so it lives
 
     async def _scrubbed(self, manifest: Manifest, *, restore: bool) -> Scrubbed:
-        pieces = await asyncio.gather(*(self._blob(*blob) for blob in _blobs(manifest)))
+        pieces = await asyncio.gather(*(self._blob(*blob) for blob in named_blobs(manifest)))
         problems = [problem for _, problem in pieces if problem]
         done = Scrubbed(objects=1, blobs=len(pieces), bytes=sum(len(data) for data, _ in pieces))
         image = b""
@@ -137,13 +134,12 @@ def is_sampled(object_id: str, share: float) -> bool:
     return int(object_id[-8:], 16) < share * 2**32
 
 
-def restored(manifest: Manifest, pieces: Sequence[bytes]) -> tuple[bytes, str]:
-    """(blake3 of the database that the bucket's bytes alone make, what is wrong with it). `pieces`: as `_blobs`."""
-    chunks, segments = pieces[: len(manifest.base)], pieces[len(manifest.base) :]
-    log = b"".join(segments) + manifest.tail
-    if checksum(manifest.seed, log) != manifest.checksum:
-        return b"", "its log does not have the manifest's checksum"
-    file = as_file(b"".join(chunks) or IMAGE, log)
+def restored(manifest: Manifest, pieces: list[bytes]) -> tuple[bytes, str]:
+    """(blake3 of the database that the bucket's bytes alone make, what is wrong with it)."""
+    try:
+        file = put_together(manifest, pieces)
+    except Corrupt as error:
+        return b"", str(error)
     connection = apsw.Connection(":memory:")
     try:
         connection.deserialize("main", file)
@@ -153,17 +149,6 @@ def restored(manifest: Manifest, pieces: Sequence[bytes]) -> tuple[bytes, str]:
     finally:
         connection.close(True)
     return blake3(file).digest(), "" if said == ["ok"] else f"the restored database is broken: {'; '.join(said)}"
-
-
-def _blobs(manifest: Manifest) -> list[tuple[str, int, bytes]]:
-    """(key, length, blake3 hash): the chunks in order, then the segments in order."""
-    object_id, incarnation = manifest.object_id, manifest.incarnation
-    chunks = [
-        (chunk_key(object_id, incarnation, ref), manifest.image.length_of(at), ref.hash)
-        for at, ref in enumerate(manifest.base)
-    ]
-    segments = [(segment_key(object_id, incarnation, s), s.end - s.start, s.hash) for s in manifest.segments]
-    return chunks + segments
 
 
 def _faults(proof: CopyProof, manifest: Manifest, image: bytes) -> list[str]:

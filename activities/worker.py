@@ -16,20 +16,25 @@ from temporalio.worker import Worker
 from domicile.activities.collecting import CollectingActivities
 from domicile.activities.draining import DrainingActivities
 from domicile.activities.expiring import ExpiringActivities
+from domicile.activities.failing_over import FailoverActivities
+from domicile.activities.fork_compare import ForkActivities
 from domicile.activities.moving_object import ObjectMovingActivities
 from domicile.activities.moving_project import MovingActivities
 from domicile.activities.recovering import RecoveringActivities
 from domicile.activities.scrubbing import ScrubbingActivities
 from domicile.activities.short_errors import ShortErrors
+from domicile.activities.standing_copies import StandingCopies
 from domicile.activities.sweeping import SweepingActivities
 from domicile.activities.world import World
 from domicile.workflows.collect_garbage import CollectGarbage
 from domicile.workflows.drain_node import DrainNode
 from domicile.workflows.expire_copy import ExpireCopy
+from domicile.workflows.failover_region import FailoverRegion
 from domicile.workflows.move_object import MoveObject
 from domicile.workflows.move_project import MoveProject
 from domicile.workflows.queues import CONTROL_QUEUE, region_queue
 from domicile.workflows.recover_incident import RecoverIncident
+from domicile.workflows.replicate_project import ReplicateProject
 from domicile.workflows.scrub import Scrub
 from domicile.workflows.sweep_alarms import SweepAlarms
 from domicile.workflows.watch_incidents import WatchIncidents
@@ -40,9 +45,11 @@ WORKFLOWS: tuple[type[Any], ...] = (
     CollectGarbage,
     DrainNode,
     ExpireCopy,
+    FailoverRegion,
     MoveObject,
     MoveProject,
     RecoverIncident,
+    ReplicateProject,
     Scrub,
     SweepAlarms,
     WatchIncidents,
@@ -60,10 +67,13 @@ def _steps(world: World) -> Iterable[Sequence[Callable[..., Any]]]:
         CollectingActivities(world).steps(),
         DrainingActivities(world).steps(),
         ExpiringActivities(world).steps(),
+        FailoverActivities(world).steps(),
+        ForkActivities(world).steps(),
         MovingActivities(world).steps(),
         ObjectMovingActivities(world).steps(),
         RecoveringActivities(world).steps(),
         ScrubbingActivities(world).steps(),
+        StandingCopies(world).steps(),
         SweepingActivities(world).steps(),
     )
 

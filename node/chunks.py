@@ -81,6 +81,11 @@ def segment_key(object_id: str, incarnation: Incarnation, segment: Segment) -> s
     return f"{object_id}/{incarnation}/{segment.generation}/{piece}"
 
 
+def fork_key(object_id: str) -> str:
+    """The manifest an object had when its project failed over to this region: a root, until that is settled."""
+    return f"forks/{object_id}"
+
+
 def lost_key(object_id: str, epoch: Epoch, part: str) -> str:
     """What an incident keeps in the store, apart from what is collected: `lost/<object>/<epoch>/<part>`."""
     return f"lost/{object_id}/{epoch}/{part}"

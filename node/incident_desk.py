@@ -101,7 +101,7 @@ class IncidentDesk:
         key = ObjectKey(asked.scope, asked.cls, asked.name)
         try:
             changes = await self._changes(key, asked)
-            residency = await self._residents.enter(key, create=False)
+            residency = await self._residents.enter(key, create=asked.incarnation is None)
             async with residency.mailbox.alone():
                 repaired = await self._repair(residency, asked, changes)
         except NoSuchObject:
@@ -125,7 +125,9 @@ class IncidentDesk:
     async def _repair(self, residency: Residency, asked: Repair, changes: tuple[bytes, Diff] | None) -> Repaired:
         """The object stands still."""
         open_here = {epoch for epoch, _ in residency.leg.manifest.incidents}
-        if residency.incarnation != asked.incarnation or asked.epoch not in open_here:
+        if asked.incarnation is not None and residency.incarnation != asked.incarnation:
+            return Repaired("void")
+        if not asked.foreign and asked.epoch not in open_here:
             return Repaired("void")
         if not residency.engine.whole:
             raise NotServing("the object's base is not whole yet")
@@ -135,7 +137,9 @@ class IncidentDesk:
             repaired = await (
                 self._lay(residency, served, found) if asked.action == "lay" else self._apply(residency, found)
             )
-        if repaired.outcome in ("laid", "applied", "kept"):
+        if asked.foreign:
+            await residency.leg.flush()
+        elif repaired.outcome in ("laid", "applied", "kept"):
             await self._close(residency, asked)
         return repaired
 

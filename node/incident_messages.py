@@ -58,14 +58,19 @@ class BranchStored(msgspec.Struct, array_like=True):
 
 
 class Repair(msgspec.Struct, array_like=True):
-    """`incident-repair`, asked of the object's home: the branch comes back or not, and the incident is closed."""
+    """`incident-repair`, asked of the object's home: the branch comes back or not, and the incident is closed.
+
+    `foreign`: another region had answered it, and no manifest here carries the incident. Then `incarnation` None: the
+    object was born there, and may have to be here.
+    """
 
     scope: str
     cls: str
     name: str
-    incarnation: Incarnation
+    incarnation: Incarnation | None
     epoch: Epoch
     action: Action
+    foreign: bool = False
 
 
 class Repaired(msgspec.Struct, array_like=True):

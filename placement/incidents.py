@@ -29,6 +29,8 @@ class IncidentRow(msgspec.Struct, frozen=True):
     needed: int = 0
     checksum: bytes = b""
     at_ms: int = 0
+    stored: bool = False
+    born: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,10 @@ WAIT_DAYS = 7.0
 
 @dataclass(frozen=True)
 class Incident:
-    """The workflow's input: {"region": "local", "object_id": "<64 hex>", "epoch": "1.42"}. Copies are waited for `wait_days`."""
+    """The workflow's input: {"region": "local", "object_id": "<64 hex>", "epoch": "1.42"}.
+
+    Copies are waited for `wait_days`.
+    """
 
     region: str
     object_id: str

@@ -70,6 +70,14 @@ def test_what_a_live_manifest_makes_garbage(key: str, garbage: bool) -> None:
     assert judge(manifest())(key) is garbage
 
 
+def test_what_a_fork_names_stays() -> None:
+    """The state that a failover began with is a root, whatever the manifest names by now."""
+    old = manifest(base=(ChunkRef(b"\3" * 32, OLDER),), segments=(), tail=b"", length=0, start=0)
+    assert judge(manifest())(chunk(OLDER))
+    assert not judge(manifest(), old)(chunk(OLDER))
+    assert judge(manifest(), old)(chunk(HERE))
+
+
 def test_without_a_manifest_nothing_goes() -> None:
     """A birth puts its first segment before its first manifest."""
     assert not judge(None)(chunk(OLDER))

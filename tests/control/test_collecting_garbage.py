@@ -171,9 +171,11 @@ def test_the_workflow_collects_a_region(control: Callable[..., Any]) -> None:
         await node.node.delete(key, None, None)
         for name in ("f1", "f2"):
             await node.node._residents.put_to_sleep(node.residency("Flipping", name))
-        async with asyncio.timeout(20):
-            while not manifests.decode((await group.blobs.get(manifest_key(key.id))).data).deleted:
-                await asyncio.sleep(0.01)
+
+        async def buried() -> bool:
+            return manifests.decode((await group.blobs.get(manifest_key(key.id))).data).deleted
+
+        await plane.until(buried, "the tombstone manifest")
         handle = await plane.client.start_workflow(
             CollectGarbage.run, CollectRegion("local"), id="collect-local", task_queue=CONTROL_QUEUE
         )
