@@ -42,13 +42,13 @@ def test_a_register_is_swapped_only_at_its_tag():
     """ABSENT and tags are preconditions; a failed one stores nothing; every value of the register is remembered."""
 
     async def main(loop, blobs, store):
-        first = await blobs.put("o/manifest", b"1", ABSENT)
+        first = await blobs.put("m/o", b"1", ABSENT)
         with pytest.raises(PreconditionFailed):
-            await blobs.put("o/manifest", b"x", ABSENT)
-        second = await blobs.put("o/manifest", b"2", first)
+            await blobs.put("m/o", b"x", ABSENT)
+        second = await blobs.put("m/o", b"2", first)
         with pytest.raises(PreconditionFailed):
-            await blobs.put("o/manifest", b"x", first)
-        assert (await blobs.get("o/manifest")).tag == second
+            await blobs.put("m/o", b"x", first)
+        assert (await blobs.get("m/o")).tag == second
         await blobs.put("o/c/1", b"chunk")
         assert [(one.key, one.size) async for one in blobs.list("o/c/")] == [("o/c/1", 5)]
         await blobs.delete("o/c/1")
@@ -57,7 +57,7 @@ def test_a_register_is_swapped_only_at_its_tag():
             await blobs.get("o/c/1")
         return [(moment.data, sorted(moment.store)) for moment in blobs.moments]
 
-    assert run(main) == [(b"1", ["o/manifest"]), (b"2", ["o/manifest"]), (b"2", ["o/manifest"])]
+    assert run(main) == [(b"1", ["m/o"]), (b"2", ["m/o"]), (b"2", ["m/o"])]
 
 
 @pytest.mark.parametrize(("odds", "lands"), [("request_lost", False), ("answer_lost", True), ("late", True)])

@@ -9,6 +9,7 @@ import http.client
 import itertools
 import json
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -167,7 +168,7 @@ class Client:
 
 def _shown(wish: Wish, answer: Answered) -> Shown:
     epoch = Epoch(*(int(part) for part in answer.headers["domicile-epoch"].split(".")))
-    items = tuple(answer.json()["items"]) if wish.op != "delete" else ()
+    items = tuple(map(sys.intern, answer.json()["items"])) if wish.op != "delete" else ()
     return Shown(items, epoch=epoch, served_by=answer.headers.get("domicile-served-by", "owner"))
 
 

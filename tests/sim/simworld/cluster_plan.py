@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from simworld.network import STILL, LinkOdds
-from simworld.plan import Plan, odds
+from simworld.plan import LENGTHS, Plan, odds
 from simworld.weather import CALM, Odds
 
 Kind = Literal[
@@ -109,17 +109,18 @@ class ClusterPlan(Plan):
     links: LinkOdds = STILL
 
 
-def draw(seed: int, secs: float = 60.0) -> ClusterPlan:
+def draw(seed: int, secs: float | None = None) -> ClusterPlan:
     """The plan of a seed; one in eight is calm all through."""
     rng = random.Random(f"cluster-plan/{seed}")
+    secs = secs or rng.choice(LENGTHS)
     machines, quorum = rng.choice([3, 3, 3, 4, 5]), rng.choice([2, 2, 2, 1, 0])
     faults: list[Fault] = []
     if seed % 8:
         faults = [_fault(rng, machines, secs) for _ in range(rng.randint(1, 8))]
     faults = _fair(sorted(faults, key=lambda fault: fault.at))
-    # A member that was named and has not got its base yet is no answer (section 5): if its owner falls before, waiting
-    # for a read quorum can be for ever. Until that is decided, only clusters in which nobody falls wait.
-    patient = rng.random() < 0.5 and not faults
+    # With Q = 1 a read quorum is both members: it never comes back once one was wiped.
+    can_wait = quorum != 1 or not any(fault.kind in WIPES for fault in faults)
+    patient = rng.random() < 0.5 and can_wait
     shape = Shape(machines, 2, quorum, "wait" if patient else "serve")
     if not faults:
         return ClusterPlan((), CALM, CALM, secs, shape)

@@ -14,7 +14,35 @@ from itertools import combinations, permutations
 
 from simworld.history import WRITES, Operation
 
-State = tuple[str, ...]
+State = int
+"""What an object holds, as a number: 0 is nothing, and `States` knows which is which."""
+
+
+class States:
+    """Every state that some answer shows, and every state on the way there: a tree of items, its nodes numbered."""
+
+    def __init__(self) -> None:
+        self._after: dict[tuple[State, str], State] = {}
+        self._longest: dict[str, tuple[tuple[str, ...], list[State]]] = {}
+
+    def of(self, items: tuple[str, ...]) -> State:
+        """The number of this state. Answers mostly show more and more of one list: that is found without walking it."""
+        if not items:
+            return 0
+        longest, path = self._longest.get(items[0], ((), []))
+        if longest[: len(items)] == items:
+            return path[len(items) - 1]
+        state, path = 0, []
+        for item in items:
+            state = self._after.setdefault((state, item), len(self._after) + 1)
+            path.append(state)
+        if len(items) > len(longest):
+            self._longest[items[0]] = (items, path)
+        return state
+
+    def after(self, state: State, item: str) -> State | None:
+        """The state that `item` makes of it; None where no answer ever shows that."""
+        return self._after.get((state, item))
 
 
 def search(operations: Iterable[Operation]) -> bool:
@@ -26,11 +54,12 @@ class _Search:
     def __init__(self, operations: Iterable[Operation]) -> None:
         seen = list(operations)
         seen += _run_again(seen)
-        self.states: set[State] = {()}
-        for op in seen:
+        self.states = States()
+        for op in sorted(seen, key=lambda op: -len(op.shown.items) if op.shown is not None else 0):
             if op.shown is not None:
-                self.states.update(op.shown.items[:n] for n in range(1, len(op.shown.items) + 1))
+                self.states.of(op.shown.items)
         self.ops = sorted((op for op in seen if self._matters(op)), key=lambda op: op.invoked)
+        self.shows = [self.states.of(op.shown.items) if op.shown is not None else 0 for op in self.ops]
         self.invoked = [op.invoked for op in self.ops]
         self.returned = [op.returned for op in self.ops]
         self.must = sum(1 << i for i, op in enumerate(self.ops) if op.returned != float("inf"))
@@ -41,7 +70,7 @@ class _Search:
         return op.may_have_run and (op.op in WRITES or op.op == "delete")
 
     def found(self) -> bool:
-        stack: list[tuple[int, State]] = [(0, ())]
+        stack: list[tuple[int, State]] = [(0, 0)]
         known: set[tuple[int, State]] = set()
         while stack:
             done, state = stack.pop()
@@ -62,7 +91,7 @@ class _Search:
         while True:
             taken = done
             for i in self._next(done):
-                if self._free(i) and self._shows(i) == state:
+                if self._free(i) and self.shows[i] == state:
                     taken |= 1 << i
             if taken == done:
                 return done
@@ -87,20 +116,16 @@ class _Search:
         op = self.ops[i]
         return op.op in ("read", "arm") or op.outcome == "absent"
 
-    def _shows(self, i: int) -> State:
-        shown = self.ops[i].shown
-        return shown.items if shown is not None else ()
-
     def _after(self, i: int, state: State) -> State | None:
         op = self.ops[i]
         if self._free(i):
-            return state if self._shows(i) == state else None
+            return state if self.shows[i] == state else None
         if op.op == "delete":
-            return ()
-        after = (*state, op.item)
-        if op.shown is not None and op.shown.items != after:
+            return 0
+        after = self.states.after(state, op.item)
+        if op.shown is not None and self.shows[i] != after:
             return None
-        return after if after in self.states else None
+        return after
 
 
 def _run_again(operations: list[Operation]) -> list[Operation]:
@@ -132,7 +157,7 @@ def search_plainly(operations: Iterable[Operation]) -> bool:
 
 
 def _explains(order: tuple[Operation, ...]) -> bool:
-    state: State = ()
+    state: tuple[str, ...] = ()
     for i, op in enumerate(order):
         if any(later.returned < op.invoked for later in order[i + 1 :]):
             return False

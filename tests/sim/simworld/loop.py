@@ -21,7 +21,7 @@ from simworld.process import PROCESS, Process, close_task
 
 T = TypeVar("T")
 
-_CANCELLED_TIMERS_MAX = 256
+_STEPS_BETWEEN_LOOKS = 4096
 
 
 class SimulationError(AssertionError):
@@ -37,14 +37,16 @@ class OutOfTime(SimulationError):
 
 
 class SimFuture(asyncio.Future[Any]):
-    """A future whose place in a set depends on the run, not on its address."""
+    """A future whose place in a set depends on the run, not on its address. Made by `SimLoop.create_future`."""
 
-    def __init__(self, *, loop: SimLoop) -> None:
-        super().__init__(loop=loop)
-        self.process = PROCESS.get()
-        self._number = loop.number()
+    _number = 0
+    process: Process | None = None
 
     def __hash__(self) -> int:
+        if not self._number:
+            loop = self.get_loop()
+            assert isinstance(loop, SimLoop)
+            self._number = loop.number()
         return self._number
 
 
@@ -69,20 +71,49 @@ class SimTask(asyncio.Task[Any]):
         self._log_destroy_pending = False
 
 
+class SimHandle:
+    """What asyncio.Handle and TimerHandle are to their callers, and no more: a world makes a million of them."""
+
+    __slots__ = ("args", "callback", "context", "dead", "due")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context, due: float
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.due = due
+        self.dead = False
+
+    def cancel(self) -> None:
+        if not self.dead:
+            self.dead = True
+            self.callback, self.args = _nothing, ()
+
+    def cancelled(self) -> bool:
+        return self.dead
+
+    def when(self) -> float:
+        return self.due
+
+
+def _nothing() -> None:
+    """In place of what was cancelled."""
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """Runs one world. `complaints` collects what nobody handled in tasks of living processes."""
 
     # Of asyncio's own base class, which does not declare them.
-    _ready: deque[asyncio.Handle]
+    _ready: deque[SimHandle]  # type: ignore[assignment]
     _stopping: bool
-    _timer_cancelled_count: int
 
     def __init__(self, seed: int | str, *, traced: bool = False) -> None:
         super().__init__()
         self._now = 0.0
         self._rng = random.Random(f"loop/{seed}")
         self._numbers = 0
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, SimHandle]] = []
         self._world = contextvars.Context()
         self._everyone: list[SimTask] = []
         self._prune_at = 256
@@ -138,7 +169,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """Call `fn` outside every process: what it schedules outlives them all."""
         return self._world.copy().run(fn, *args)
 
-    def ready_again(self, handles: Iterable[asyncio.Handle]) -> None:
+    def ready_again(self, handles: Iterable[SimHandle]) -> None:
         """Put callbacks that a stopped process held back in the queue."""
         self._ready.extend(handles)
 
@@ -163,19 +194,33 @@ class SimLoop(asyncio.BaseEventLoop):
         return task
 
     def create_future(self) -> SimFuture:
-        return SimFuture(loop=self)
+        future = SimFuture(loop=self)
+        future.process = PROCESS.get()
+        return future
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> SimHandle:
+        handle = SimHandle(callback, args, context or contextvars.copy_context(), 0.0)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> SimHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        timer._scheduled = True  # type: ignore[attr-defined]
-        heapq.heappush(self._timers, (when, self.number(), timer))
+    ) -> SimHandle:
+        timer = SimHandle(callback, args, context or contextvars.copy_context(), when)
+        self._numbers += 1
+        heapq.heappush(self._timers, (when, self._numbers, timer))
         return timer
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
+    ) -> SimHandle:
         """As call_soon. Raises SimulationError from a real thread: its moment would not replay."""
         if threading.get_ident() != self._owner:
             raise SimulationError("a real thread called into a simulated world: pass it simworld.threads.Workers")
@@ -199,43 +244,48 @@ class SimLoop(asyncio.BaseEventLoop):
         return future
 
     def _run_once(self) -> None:
+        """Until somebody stops the loop; asyncio would come back for every turn."""
         ready = self._ready
-        if not ready:
-            self._advance()
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
-            if process is not None and process.holds(handle):
-                continue
-            self.steps += 1
-            if self._trace is not None:
-                self._note(handle)
-            handle._run()
-        if self.steps > self.steps_max:
-            raise OutOfTime(f"more than {self.steps_max} steps\n{self.waiting()}")
+        while not self._stopping:
+            if not ready:
+                self._advance()
+            last = self.steps + _STEPS_BETWEEN_LOOKS
+            while ready and self.steps < last and not self._stopping:
+                self._step(ready.popleft())
+            if self.steps > self.steps_max:
+                raise OutOfTime(f"more than {self.steps_max} steps\n{self.waiting()}")
+
+    def _step(self, handle: SimHandle) -> None:
+        if handle.dead:
+            return
+        context = handle.context
+        process = context.get(PROCESS)
+        if process is not None and process.holds(handle):
+            return
+        self.steps += 1
+        if self._trace is not None:
+            self._note(handle)
+        try:
+            context.run(handle.callback, *handle.args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - as asyncio: it is told to the loop's handler
+            self._complain(self, {"message": f"in {handle.callback}", "exception": error, "process": process})
 
     def _advance(self) -> None:
         timers = self._timers
-        if self._timer_cancelled_count > _CANCELLED_TIMERS_MAX:
-            timers[:] = [entry for entry in timers if not entry[2].cancelled()]
-            heapq.heapify(timers)
-            self._timer_cancelled_count = 0
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2].dead:
             heapq.heappop(timers)
         if not timers:
-            if self._stopping:
-                return
             raise Deadlock(f"nothing can happen any more\n{self.waiting()}")
         when = timers[0][0]
         if when > self.secs_max:
             raise OutOfTime(f"more than {self.secs_max} virtual seconds\n{self.waiting()}")
         self._now = max(self._now, when)
-        due: list[asyncio.Handle] = []
+        due: list[SimHandle] = []
         while timers and timers[0][0] <= self._now:
             timer = heapq.heappop(timers)[2]
-            if not timer.cancelled():
+            if not timer.dead:
                 due.append(timer)
         if len(due) > 1:
             self._rng.shuffle(due)
@@ -249,8 +299,8 @@ class SimLoop(asyncio.BaseEventLoop):
                 lines.append(f"  {task.get_name()} waits in {_await_chain(task.get_coro())}")
         return "\n".join(lines) or "  no task waits"
 
-    def _note(self, handle: asyncio.Handle) -> None:
-        callback = handle._callback  # type: ignore[attr-defined]
+    def _note(self, handle: SimHandle) -> None:
+        callback = handle.callback
         owner = getattr(callback, "__self__", None)
         what = owner.get_name() if isinstance(owner, SimTask) else getattr(callback, "__qualname__", "callback")
         assert self._trace is not None
@@ -258,8 +308,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         whose = context.get("task") or context.get("future")
-        handle = context.get("handle")
-        process = getattr(whose, "process", None) or (handle._context.get(PROCESS) if handle is not None else None)
+        process = context.get("process") or getattr(whose, "process", None)
         if process is None or process.alive:
             self.complaints.append(f"{context['message']}: {context.get('exception')!r}")
 

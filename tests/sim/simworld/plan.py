@@ -71,9 +71,14 @@ class Plan:
     calm_at: float
 
 
-def draw(seed: int, secs: float = 60.0) -> Plan:
+LENGTHS = (10.0, 15.0, 20.0, 30.0, 60.0)
+"""Seconds: most runs are short, so that there are many, and some have time for whatever takes a minute."""
+
+
+def draw(seed: int, secs: float | None = None) -> Plan:
     """The plan of a seed; one in eight is calm all through, so that plain bugs have a plain seed."""
     rng = random.Random(f"plan/{seed}")
+    secs = secs or rng.choice(LENGTHS)
     if seed % 8 == 0:
         return Plan((), CALM, CALM, secs)
     faults = sorted((_fault(rng, secs) for _ in range(rng.randint(1, 6))), key=lambda fault: fault.at)

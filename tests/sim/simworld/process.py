@@ -7,13 +7,12 @@ holds its callbacks until it goes on.
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simworld.loop import SimLoop, SimTask
+    from simworld.loop import SimHandle, SimLoop, SimTask
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simworld.process", default=None)
 
@@ -30,14 +29,14 @@ class Process:
         self.context = contextvars.Context()
         self.context.run(PROCESS.set, self)
         self.tasks: list[SimTask] = []
-        self._held: list[asyncio.Handle] | None = None
+        self._held: list[SimHandle] | None = None
         self._prune_at = 64
 
     def spawn(self, coro: Coroutine[Any, Any, Any]) -> SimTask:
         """Run `coro` as a task of this process."""
         return self.context.copy().run(self.loop.create_task, coro)
 
-    def holds(self, handle: asyncio.Handle) -> bool:
+    def holds(self, handle: SimHandle) -> bool:
         """The loop asks before it runs a callback: True when it must not run (now, or ever)."""
         if not self.alive:
             return True

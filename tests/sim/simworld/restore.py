@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import apsw
 from blake3 import blake3
@@ -34,7 +34,7 @@ def check_moments(moments: Iterable[Moment]) -> list[Violation]:
     return found
 
 
-def restore(manifest: Manifest, store: dict[str, bytes]) -> bytes:
+def restore(manifest: Manifest, store: Mapping[str, bytes]) -> bytes:
     """The database a manifest names. Raises Corrupt, saying what is not there or not itself."""
     refs = [(chunk_key(manifest.object_id, manifest.incarnation, ref), ref.hash) for ref in manifest.base]
     base = b"".join(_fetch(store, key, digest) for key, digest in refs) if refs else birth.IMAGE
@@ -70,7 +70,7 @@ def _wrong(moment: Moment, *, whole: bool) -> str:
     return "" if said == "ok" else f"integrity_check: {said}"
 
 
-def _fetch(store: dict[str, bytes], key: str, digest: bytes) -> bytes:
+def _fetch(store: Mapping[str, bytes], key: str, digest: bytes) -> bytes:
     data = store.get(key)
     if data is None:
         raise Corrupt(f"{key} is not in the store")

@@ -30,7 +30,7 @@ from domicile.placement.store import (
     ScanExpired,
     StoreUnavailable,
 )
-from simworld.loop import SimLoop
+from simworld.loop import SimFuture, SimLoop
 from simworld.weather import Weather
 
 SNAPSHOTS_MAX = 32
@@ -60,7 +60,7 @@ class SimStore:
         self._grant_of: dict[str, Grant] = {}
         self._numbers = 0
         self._snapshots: dict[int, list[Record]] = {}
-        self._watchers: list[asyncio.Future[None]] = []
+        self._watchers: list[tuple[str, SimFuture]] = []
         self.on_event: Callable[[Event], None] | None = None
 
     def session(self) -> Session:
@@ -92,6 +92,7 @@ class SimStore:
         self._compacted = self._version
         self._log.clear()
         self._snapshots.clear()
+        self.wake()
 
     # what a session asks
 
@@ -115,6 +116,7 @@ class SimStore:
 
     def _commit(self, mutations: list[Mutation], grant: Grant | None) -> int:
         self._version += 1
+        changed = []
         for mutation in mutations:
             if (before := self._grant_of.pop(mutation.key, None)) is not None and before in self._grants:
                 self._grants[before].keys.discard(mutation.key)
@@ -130,9 +132,10 @@ class SimStore:
             else:
                 continue
             self._log.append(Event(mutation.key, self._version, self._rows.get(mutation.key)))
+            changed.append(mutation.key)
             if self.on_event is not None:
                 self.on_event(self._log[-1])
-        self.wake()
+        self._wake_for(changed)
         return self._version
 
     def scan(self, prefix: str, limit: int, token: str | None) -> Page:
@@ -190,18 +193,29 @@ class SimStore:
         at = bisect.bisect_right(self._log, after, key=lambda event: event.version)
         return list(self._log[at:])
 
-    def changed(self) -> asyncio.Future[None]:
-        """Resolves with the next change."""
+    def changed(self, prefix: str) -> SimFuture:
+        """Resolves with the next change below `prefix`, giving the version up to which there was none."""
         future = self.loop.create_future()
-        self._watchers.append(future)
+        self._watchers.append((prefix, future))
         return future
 
     def wake(self) -> None:
         """Let every watch look again."""
         watchers, self._watchers = self._watchers, []
-        for changed in watchers:
-            if not changed.done():
-                changed.set_result(None)
+        for _, future in watchers:
+            if not future.done():
+                future.set_result(self._version)
+
+    def _wake_for(self, changed: list[str]) -> None:
+        waiting = []
+        for prefix, future in self._watchers:
+            if future.done():
+                continue
+            if any(key.startswith(prefix) for key in changed):
+                future.set_result(self._version - 1)
+            else:
+                waiting.append((prefix, future))
+        self._watchers = waiting
 
 
 class Session:
@@ -236,9 +250,12 @@ class Session:
 
     async def watch(self, prefix: str, after: int) -> AsyncIterator[Event | Resync]:
         while not self._closed:
-            found = [] if self.weather.out() else self.server.changes(after)
+            if self.weather.out():
+                await asyncio.sleep(0.5)
+                continue
+            found = self.server.changes(after)
             if not found:
-                await asyncio.wait([self.server.changed()], timeout=0.5 if self.weather.out() else None)
+                after = await self.server.changed(prefix)
                 continue
             await asyncio.sleep(self.weather.odds.latency)
             for event in found:

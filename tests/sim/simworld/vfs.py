@@ -39,11 +39,20 @@ class Mount:
         disk.on_crash = self._renew
 
     def close(self) -> None:
-        """Take every VFS away, and give SQLite its own randomness back."""
+        """Take every VFS away, and give SQLite its own randomness back.
+
+        A connection holds its VFS where the garbage collector does not see it: what the dead left open is closed, and a
+        VFS lets go of its world, or no world would ever be freed.
+        """
+        made = {vfs.name for vfs in self._made}
+        for connection in apsw.connections():
+            if connection.open_vfs in made:
+                connection.close(True)
         apsw.set_default_vfs("unix")
         apsw.randomness(0)
         for vfs in self._made:
             vfs.unregister()
+            vfs.let_go()
 
     def _renew(self) -> None:
         for vfs in self._made:
@@ -64,6 +73,11 @@ class SimVfs(apsw.VFS):
         self._rng = rng
         self._now_secs = now_secs
         super().__init__(name=self.name, base="unix")
+
+    def let_go(self) -> None:
+        """Nothing opens anything by it any more."""
+        self.dead = True
+        del self._disk, self._rng, self._now_secs
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> Any:
         path = name.filename() if isinstance(name, apsw.URIFilename) else name

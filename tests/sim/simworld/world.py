@@ -34,11 +34,12 @@ from simworld.weather import CALM
 T = TypeVar("T")
 
 START_AGAIN_SECS = 0.3
-SETTLE_SECS = 30.0
+SETTLE_SECS = 5.0
 OWED_SECS = 60.0
 ALARMS_OWED_SECS = 150.0
 CLIENTS = 3
 WISHES = 30
+BURST = 8
 
 
 class NodeHandle(Protocol):
@@ -62,7 +63,7 @@ class Options:
 
     start_node: StartNode
     judges: tuple[Judge, ...] = ()
-    secs: float = 60.0
+    secs: float | None = None
     objects: int = 2
     traced: bool = False
     plan: Plan | None = None
@@ -121,8 +122,6 @@ class World:
     def run(self) -> Report:
         """The whole run. What ends it early (a deadlock, a stuck client) is a violation like any other."""
         violations: list[Violation] = []
-        collecting = gc.isenabled()
-        gc.disable()  # finalizers run when references go, not when an unrelated allocation triggers a collection
         try:
             self.loop.secs_max = self.plan.calm_at + SETTLE_SECS + 1000
             violations += self.loop.run(self._main())
@@ -138,8 +137,6 @@ class World:
             violations += [Violation("locks-dropped", "disk", sin) for disk in self._disks() for sin in disk.sins[:3]]
             digest = self.loop.digest() if self.options.traced else ""
             self._end()
-            if collecting:
-                gc.enable()
         answered = self.history.answered()
         return Report(
             self.seed, self.plan, violations, self.history, digest, answered, self.loop.steps, list(self.notes)
@@ -252,9 +249,11 @@ class World:
 
     async def _use(self, client: Client, keys: list[ObjectKey]) -> None:
         rng = self.rng(f"use/{client.name}")
-        client.habits.think_secs = rng.choice([0.01, 0.3, 1.5])
-        for _ in range(WISHES):
+        client.habits.think_secs = rng.choice([0.01, 0.1, 0.3, 1.5])
+        for n in range(WISHES):
             await client.think()
+            if n % BURST == BURST - 1 and client.habits.think_secs < 1.0:
+                await asyncio.sleep(rng.random() * self.plan.calm_at / 3)
             if self.loop.time() > self.plan.calm_at:
                 return
             key = rng.choice(keys)
@@ -391,7 +390,14 @@ class World:
 
 def run_seed(seed: int, options: Options) -> Report:
     """One run from its seed."""
-    return (options.world or World)(seed, options).run()
+    collecting = gc.isenabled()
+    gc.disable()  # finalizers run when references go, not when an unrelated allocation triggers a collection
+    try:
+        return (options.world or World)(seed, options).run()
+    finally:
+        gc.collect(0)  # the world goes at once: all of it is young
+        if collecting:
+            gc.enable()
 
 
 def in_world(seed: int, main: Callable[[World], Coroutine[Any, Any, T]], start_node: StartNode) -> T:

@@ -1,0 +1,13 @@
+"""Clusters in the simulated world; DOMICILE_SIM_CLUSTER_SEEDS says how many seeds are played."""
+
+from __future__ import annotations
+
+import pytest
+from simworld.seeds import blocks, named, play
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seeds", blocks("DOMICILE_SIM_CLUSTER_SEEDS", 1000), ids=named)
+def test_a_cluster_keeps_every_promise(seeds: range) -> None:
+    """Safety under every plan, incidents only where a read quorum was out of reach, progress once all is calm."""
+    play("cluster", seeds)
