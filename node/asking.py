@@ -1,7 +1,7 @@
 """Step 2 of a takeover: ask the members, raising their fences, and wait for a read quorum (PROTOCOLS section 5).
 
-An answer is a position, or a stub that proves the copy was covered by the manifest. A named copy that is missing
-without a stub is *not an answer*: a wiped directory must never stand in for what it lost.
+An answer is a position, a stub that proves the copy was covered by the manifest, or that the copy holds nothing and
+never did, as one that was named a moment ago. A wiped directory is another copy: it never answers for what it lost.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Asking:
             answer = await self._heard(copy)
             if answer is not None and answer.fenced is not None:
                 raise Fenced(f"object {self._manifest.object_id}: member {copy} has seen epoch {answer.fenced}")
-            if answer is not None and self._counts(copy, answer):
+            if answer is not None and counts(answer, copy, self._manifest):
                 asked.answered[copy] = answer
                 return
             await self._host.clock.sleep(self._host.jitter(AGAIN_SECS))
@@ -116,10 +116,15 @@ class Asking:
         except (PeerGone, PeerBusy):
             return None
 
-    def _counts(self, copy: str, answer: FenceAnswer) -> bool:
-        """Whether this is an answer at all (section 5, step 2; section 7, "stub")."""
-        if answer.copy_id != copy:
-            return False
-        if answer.position is None:  # of a birth of which nothing has landed, every member stands at position zero
-            return not self._manifest.base and not self._manifest.length
-        return not answer.stub or answer.position <= self._manifest.position
+
+def counts(answer: FenceAnswer, copy: str, manifest: Manifest) -> bool:
+    """Whether this is an answer of the member `copy` at all (section 5, step 2; section 7, "stub"). Pure.
+
+    One that holds nothing and never held anything was in no quorum since the manifest names it. That it never did is
+    sure: what a copy lets go leaves a stub, and a directory that was wiped is another copy.
+    """
+    if answer.copy_id != copy:
+        return False
+    if answer.stub:
+        return answer.position is not None and answer.position <= manifest.position
+    return True

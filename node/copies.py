@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from domicile.node.birth import IMAGE
 from domicile.node.checksum import LogHasher, base_hash, seed
 from domicile.node.disk import Disk
-from domicile.node.journal_record import Based, BaseFile, Change, Extended, Folded, Relabelled
+from domicile.node.journal_record import Based, BaseFile, Change, Extended, Folded, Gone, Relabelled
 from domicile.node.replica_state import Held, Meta, State, apply, decode_meta, encode_meta, files_of
 from domicile.node.wal import CHUNK_BYTES
 
@@ -66,6 +66,10 @@ class CopyFiles:
         path = self.path(object_id, "meta")
         return decode_meta(self.disk.read(path)) if self.disk.size(path) is not None else None
 
+    def has_meta(self, object_id: bytes) -> bool:
+        """Whether a state is stored, readable or not."""
+        return self.disk.size(self.path(object_id, "meta")) is not None
+
     def store_beside(self, meta: Meta) -> str:
         """Write the state beside the stored one, unsynced: the path, for the sync pass and `swap_meta`."""
         self.disk.make_dir(self.directory(meta.object_id))
@@ -92,7 +96,8 @@ class Copy:
     """What is known of one object. `state` is the one behind the last record written; only the loop's thread is here.
 
     `busy`: something longer than a record changes it; what comes meanwhile waits in `waiting`. `doubted`: an owner's
-    checksum differed from its own. `in_birth`: a base of nothing is staged; all it takes is a look-up.
+    checksum differed from its own. `in_birth`: a base of nothing is staged; all it takes is a look-up. `unreadable`:
+    something was held here, and its stored state cannot be read: it is not said to hold nothing.
     """
 
     __slots__ = (
@@ -106,6 +111,7 @@ class Copy:
         "object_id",
         "staging",
         "state",
+        "unreadable",
         "used",
         "views",
         "views_gone",
@@ -117,6 +123,7 @@ class Copy:
         self.object_id = object_id
         self.state: State | None = meta.state if meta is not None else None
         self.applied = meta.applied if meta is not None else 0
+        self.unreadable = meta is None and files.has_meta(object_id)
         self.busy = False
         self.doubted = False
         self.in_birth = False
@@ -137,6 +144,8 @@ class Copy:
         """A record was written: the state behind it. `frames`: those of an Extended, wherever they are."""
         self.state = apply(self.state, change)
         self.applied = sequence
+        if isinstance(change, Based | Gone):
+            self.unreadable = False
         if isinstance(change, Extended):
             if self._hasher is not None and self._hasher.length == change.offset:
                 self._hasher.update(frames)

@@ -152,6 +152,8 @@ class Replicas:
             self.writer.free(copy)
 
     def _fenced(self, fence: Fence, copy: Copy) -> Answer | Write:
+        if copy.unreadable:
+            return FenceAnswer("", None, None)
         change = raised(copy.state, fence)
         after = apply(copy.state, change) if change is not None else copy.state
         answer = fence_answer(self.copy_id, after, fence, copy.digest)

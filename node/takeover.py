@@ -143,7 +143,9 @@ class Takeover:
                 own = None
             if self._claimed.created and own is None and manifest.seq == 0:
                 return await self._birth(manifest, tag)
-            asked = await Asking(self._host, manifest, self._epoch, whole=self._whole(manifest, tag)).ask()
+            previous = self._claimed.previous.row.state if self._claimed.previous is not None else None
+            asking = Asking(self._host, manifest, self._epoch, whole=is_whole(previous, manifest, tag))
+            asked = await asking.ask()
             try:
                 return await self._adopt(manifest, tag, own, asked)
             except Conflict:
@@ -151,11 +153,6 @@ class Takeover:
             except BlobMissing:
                 if (await register.read(self._host, self._key.id))[1] == tag:
                     raise
-
-    def _whole(self, manifest: Manifest, tag: Tag) -> bool:
-        """Whether the manifest is the one a clean release left: nothing was written since, so no member has more."""
-        state = self._claimed.previous.row.state if self._claimed.previous is not None else None
-        return isinstance(state, Released) and state.tag == tag and state.position == manifest.position
 
     async def _read(self) -> tuple[Manifest, Tag]:
         """M of section 5: the incarnation's manifest, or the one of a birth whose first flight has not landed."""
@@ -271,3 +268,11 @@ class Takeover:
         landed = await register.put(self._host, fenced, tag)
         self._host.failpoints.hit("takeover.after-fence")
         return fenced, landed
+
+
+def is_whole(previous: object, manifest: Manifest, tag: Tag) -> bool:
+    """Whether the manifest is the one that a clean release left. Then no member has more: nothing was written since.
+
+    `previous`: the lease row's state that was claimed over. Pure.
+    """
+    return isinstance(previous, Released) and previous.tag == tag and previous.position == manifest.position

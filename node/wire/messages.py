@@ -144,10 +144,11 @@ class Fence(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class FenceAnswer(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """`fenced`: a higher epoch stood there already. `position` None and no `stub`: the copy is missing, no answer.
+    """`fenced`: a higher epoch stood there already. `position` None: nothing is held here, and nothing ever was.
 
     A stub (`stub` True) is what is left of a copy the manifest covered: it counts as "at most the manifest" only if the
-    manifest is not below `position`.
+    manifest is not below `position`. A `copy_id` other than the one asked is no answer; it is empty where what was held
+    cannot be read.
     """
 
     copy_id: str

@@ -563,6 +563,26 @@ def test_an_idle_copy_leaves_a_stub(play: Any) -> None:
     play(story)
 
 
+def test_a_copy_that_cannot_be_read_is_not_said_to_be_nothing(play: Any) -> None:
+    """Holding nothing is an answer, and only of a copy that never held anything: one that rotted gives none."""
+
+    async def story(node: Node, owner: Owner) -> None:
+        never = await node.fence(E1)
+        assert (never.copy_id, never.position, never.stub) == (node.replicas.copy_id, None, False)
+        await born(node, owner)
+        await node.replicas.checkpoint()
+        await node.replicas.close()
+        (meta,) = node.root.glob("replicas/**/meta")
+        meta.write_bytes(b"rot" + meta.read_bytes()[3:])
+        await node.open()
+        for _ in range(2):
+            answer = await node.fence(E2)
+            assert answer.copy_id != node.replicas.copy_id
+            await node.reopen()
+
+    play(story)
+
+
 def test_copies_nobody_speaks_to_are_named(play: Any) -> None:
     """Idle copies are listed, those in use and stubs are not."""
 

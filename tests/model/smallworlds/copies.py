@@ -15,7 +15,7 @@ import msgspec
 from blake3 import blake3
 
 from domicile.node import manifest as manifests
-from domicile.node import own_copy, quorum, register, sidecar
+from domicile.node import own_copy, quorum, register, sidecar, takeover
 from domicile.node.checksum import base_hash, checksum, seed
 from domicile.node.chunks import Base, ChunkRef, next_refs
 from domicile.node.disk import SystemDisk
@@ -138,7 +138,7 @@ def copies_named(members: Flags) -> tuple[str, ...]:
 
 
 @cache
-def _manifest(value: Register) -> Manifest:
+def manifest_of(value: Register) -> Manifest:
     """The product's manifest with this content."""
     copy = value.copy
     born = manifests.birth(KEY, FIRST_INCARNATION, epoch(0), Birth(copies_named(value.members), QUORUM))
@@ -167,14 +167,14 @@ def _write(frame: bytes) -> Write:
 @cache
 def fenced(value: Register, owner: int, *, rename: bool) -> Register:
     """The product's step 4 of a takeover."""
-    built = manifests.fenced(_manifest(value), Stamp(epoch(owner), b"fence"), rename=rename)
+    built = manifests.fenced(manifest_of(value), Stamp(epoch(owner), b"fence"), rename=rename)
     return _register(built, len(value.members))
 
 
 @cache
 def landed(value: Register, owner: int, copy: Copy, pending: Flags | None) -> Register:
     """The product's put of an owner's copy over the manifest it knows: a longer log, or another base."""
-    before, stamp = _manifest(value), Stamp(epoch(owner), b"flight")
+    before, stamp = manifest_of(value), Stamp(epoch(owner), b"flight")
     if copy.folded == value.copy.folded:
         built = manifests.extended(before, stamp, copy.reach, segment=None, tail=copy.wal)
     else:
@@ -188,9 +188,9 @@ def landed(value: Register, owner: int, copy: Copy, pending: Flags | None) -> Re
 @cache
 def may_fence(value: Register, owner: int) -> bool:
     """Whether a claimant whose put met this manifest under another tag may adopt it: the product's judgement."""
-    mine = manifests.fenced(_manifest(Register(0, BIRTH, value.members)), Stamp(epoch(owner), b"fence"), rename=False)
+    mine = manifests.fenced(manifest_of(Register(0, BIRTH, value.members)), Stamp(epoch(owner), b"fence"), rename=False)
     try:
-        return register.judge(_manifest(value), "now", mine, "before") is register.Found.OLDER
+        return register.judge(manifest_of(value), "now", mine, "before") is register.Found.OLDER
     except Fenced:
         return False
 
@@ -206,6 +206,13 @@ def reached(acks: tuple[int, ...], sets: tuple[Flags, ...]) -> int:
 def answers_needed(members: Flags) -> int:
     """The product's read quorum."""
     return quorum.read_quorum(Members(copies_named(members), QUORUM))
+
+
+@cache
+def is_whole(value: Register, released: Copy, *, current: bool) -> bool:
+    """Whether the product, claiming over this release, needs no member: the manifest is what the release left."""
+    row = Released(released.position, released.checksum, "now" if current else "before")
+    return takeover.is_whole(row, manifest_of(value), "now")
 
 
 def greatest(copies: Sequence[Copy]) -> Copy:

@@ -26,6 +26,7 @@ from smallworlds.copies import (
     epoch,
     fenced,
     greatest,
+    is_whole,
     landed,
     lays_clean,
     may_fence,
@@ -45,7 +46,7 @@ from smallworlds.position_state import (
     start,
     superseded,
 )
-from smallworlds.replicas import FRESH, delivered, says
+from smallworlds.replicas import FRESH, answers, delivered, says
 from smallworlds.searching import Label, put
 
 Steps = Iterator[tuple[Label, State]]
@@ -67,6 +68,8 @@ RULES = {
     "atleast": "a clean claim lays a copy at exactly the released position, no longer one",
     "dirty": "a residency releases only what the manifest reaches",
     "noset": "while the members change an answer needs the quorum in both sets",
+    "over": "a takeover asks nobody only where the manifest is the one that a clean release left",
+    "wiped": "a directory that lost its copies is another copy: it does not answer for them",
     "anyone": "a node with neither copy nor stub reads the lease row before it accepts a base",
 }
 
@@ -74,6 +77,9 @@ YES, NO = True, False
 WORLDS = {
     "left": World(writes=(1, 0), replicas=4, change=(1,), forgets=1),
     "set": World(writes=(1, 1), replicas=4, change=(0, 1)),
+    "pair": World(writes=(1, 0, 0), members=2, replicas=3, change=(0, 1)),
+    "parting": World(writes=(1, 1, 0), members=2, replicas=3, change=(0,), releases=(YES, NO, NO)),
+    "pairs": World(writes=(1, 1, 0), members=2, replicas=3, change=(0, 1), wide=True),
     "lag": World(writes=(2, 0, 0)),
     "late": World(writes=(1, 1, 0), late=True),
     "own": World(writes=(1, 1, 0), own=True),
@@ -93,6 +99,8 @@ WITNESS = {
     "patch": "turn",
     "reread": "clean",
     "anyone": "left",
+    "wiped": "left",
+    "over": "stub",
 }
 """The world in which a dropped rule loses a write."""
 
@@ -163,11 +171,15 @@ class Positions:
 
     def _ask(self, state: State, e: int, file: Copy) -> State:
         """Claimed: fence the manifest, unless that comes after laying, and go to its members."""
+        release = state.row.release
+        whole = release is not None and is_whole(state.register, release.copy, current=release.current)
         state = state._replace(row=Row(e, None))
         if not self._world.late and "nostore" not in self._dropped:
             state = _put_manifest(state, fenced(state.register, e, rename=False))
         members = state.register.members
-        return _with(state, e, Claimant(file, file, True, members, (False,) * len(members)))
+        return _with(
+            state, e, Claimant(file, file, True, members, (False,) * len(members), whole or "over" in self._dropped)
+        )
 
     def _take_over(self, state: State, e: int, claimant: Claimant) -> Steps:
         if not claimant.current:
@@ -178,15 +190,17 @@ class Positions:
                 yield (e, "fences the manifest and asks again"), _with(again, e, asking)
             return
         for r, (fence, copy) in enumerate(state.replicas):
-            if not claimant.asked[r] or claimant.answered[r] or not FRESH < fence <= e:
-                continue  # a named copy that is missing, with no stub to say why, is no answer
+            if not claimant.asked[r] or claimant.answered[r] or fence > e:
+                continue
+            if not answers(state.register, fence, copy):
+                continue
             best = claimant.best if copy is None else greatest([claimant.best, copy])
             heard = claimant._replace(best=best, answered=put(claimant.answered, r, True))
             after = _with(state, e, heard)
             if "nofence" not in self._dropped:
                 after = after._replace(replicas=put(state.replicas, r, Replica(e, copy)))
-            yield (e, "fences replica", r, "at", copy or "a stub"), after
-        if sum(claimant.answered) >= answers_needed(claimant.asked):
+            yield (e, "fences replica", r, "at", copy or ("nothing" if fence == FRESH else "a stub")), after
+        if claimant.whole or sum(claimant.answered) >= answers_needed(claimant.asked):
             yield from self._lay(state, e, claimant)
 
     def _lay(self, state: State, e: int, claimant: Claimant) -> Steps:
@@ -357,9 +371,13 @@ class Positions:
                 stub = Replica(0 if "unfenced" in self._dropped else fence, None)
                 after = state._replace(replicas=put(state.replicas, r, stub), forgets=state.forgets + 1)
                 yield ("replica", r, "leaves a stub: the manifest covers it"), after
-            if not state.register.members[r]:
+            if "wiped" in self._dropped or not self._is_named(state, r):
                 after = state._replace(replicas=put(state.replicas, r, Replica(FRESH, None)), forgets=state.forgets + 1)
                 yield ("replica", r, "in no set, forgets everything"), after
+
+    def _is_named(self, state: State, r: int) -> bool:
+        pending = [owner.pending for owner in state.owners if isinstance(owner, Serving) and owner.pending is not None]
+        return any(members[r] for members in (state.register.members, *pending))
 
     def _written(self, e: int, copy: Copy) -> list[Copy]:
         """The copy, and what it is after each write the owner may still make."""

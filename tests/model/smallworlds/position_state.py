@@ -14,15 +14,16 @@ from smallworlds.replicas import FRESH
 class World:
     """How much may happen. One entry an owner: its writes, its rotations, whether it may release clean.
 
-    `forgets`: how often a replica gives up a copy. `change`: owners that may replace a member. `late`: a takeover puts
-    its manifest after laying, as the product does, not before asking. `own`: a claimant may be on an earlier owner's
-    node and lay its file. `wide`: searched only when asked for.
+    `members`: K, the first of the `replicas`. `forgets`: how often a replica gives up a copy. `change`: owners that may
+    replace a member. `late`: a takeover puts its manifest after laying, as the product does, not before asking. `own`:
+    a claimant may be on an earlier owner's node and lay its file. `wide`: searched only when asked for.
     """
 
     writes: tuple[int, ...]
     rotations: tuple[int, ...] = (0, 0, 0, 0)
     releases: tuple[bool, ...] = (False, False, False, False)
     forgets: int = 0
+    members: int = 3
     replicas: int = 3
     change: tuple[int, ...] = ()
     late: bool = False
@@ -31,13 +32,17 @@ class World:
 
 
 class Claimant(NamedTuple):
-    """Asking. `current`: the manifest still has the tag it read. `asked` are the members of that manifest."""
+    """Asking. `current`: the manifest still has the tag it read. `asked` are the members of that manifest.
+
+    `whole`: the manifest it read is the one a clean release left.
+    """
 
     file: Copy
     best: Copy
     current: bool
     asked: Flags
     answered: Flags
+    whole: bool = False
 
 
 class Serving(NamedTuple):
@@ -101,11 +106,11 @@ class State(NamedTuple):
 
 
 def start(world: World) -> State:
-    """Owner 0 serves an object just born on the first three replicas."""
-    spare = world.replicas - 3
-    members = (True,) * 3 + (False,) * spare
-    born = Serving(BIRTH, BIRTH.generation, 0, (0,) * 3 + (-1,) * spare, True, members)
-    replicas = (Replica(0, BIRTH),) * 3 + (Replica(FRESH, None),) * spare
+    """Owner 0 serves an object just born on the first replicas."""
+    k, spare = world.members, world.replicas - world.members
+    members = (True,) * k + (False,) * spare
+    born = Serving(BIRTH, BIRTH.generation, 0, (0,) * k + (-1,) * spare, True, members)
+    replicas = (Replica(0, BIRTH),) * k + (Replica(FRESH, None),) * spare
     owners = (born, *(None,) * (len(world.writes) - 1))
     return State(owners, replicas, Register(0, BIRTH, members), Row(0, None), frozenset(), frozenset(), 0)
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from domicile.node import replica_rules, replica_state
+from domicile.node import asking, replica_rules, replica_state
 from domicile.node.checksum import base_hash, checksum, seed
 from domicile.node.journal_record import BaseFile
 from domicile.node.replica_rules import Message, Work, Write
 from domicile.node.replica_state import Held, Stub
-from domicile.node.wire.messages import Append, Fold, Holds, NewBase, Relabel
+from domicile.node.wire.messages import Append, Fence, Fold, Holds, NewBase, Relabel
 from domicile.placement.records import FIRST_INCARNATION, Generation
-from smallworlds.copies import BIRTH, KEY, Copy, copy_of, epoch, frames_in, log_bytes
+from smallworlds.copies import BIRTH, KEY, Copy, Register, copy_of, epoch, frames_in, log_bytes, manifest_of
 
 OBJECT = bytes.fromhex(KEY.id)
 FRESH = -1
 """The fence of a replica that knows nothing: neither copy nor stub."""
+NEWEST = 99
+"""An owner whom no fence refuses."""
 
 
 @cache
@@ -48,6 +50,14 @@ def says(e: int, owned: Copy, fence: int, copy: Copy) -> bool:
     verdict = replica_rules.decide(state, _append(e, owned, owned.generation, len(copy.log), len(copy.log)), _of(copy))
     answer = verdict.answer if isinstance(verdict, Write) else verdict
     return isinstance(answer, Holds) and answer.generation == owned.generation
+
+
+@cache
+def answers(value: Register, fence: int, copy: Copy | None) -> bool:
+    """Whether what a replica says to a claimant's fence is an answer, by the product, under this manifest."""
+    newest = Fence(OBJECT, FIRST_INCARNATION, epoch(NEWEST))
+    said = replica_rules.fence_answer("r", _state(fence, copy), newest, _of(copy or BIRTH))
+    return asking.counts(said, "r", manifest_of(value))
 
 
 def _messages(e: int, full: Copy, source: Generation, copy: Copy | None) -> Iterator[Message]:
