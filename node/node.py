@@ -86,8 +86,7 @@ class Node(NodeFront):
         self._registration: Registration | None = None
         self._registrations, self._stopping = 0, False
         self._heartbeat: Heartbeat | None = None
-        self._state = "serving"
-        self.node_id = ""
+        self._state, self.node_id = "serving", ""
         self.admission = Admission(self._seams.timing, seams.clock.monotonic)
 
     # Beginning and end.
@@ -100,10 +99,10 @@ class Node(NodeFront):
             self._gates.followed.run(),
             *self._control.parts(),
             self._sweep.run(),
+            Schedules(self._host, self._registry, self._projects).run(),
             self._tick(),
         ):
             self._spawn(part)
-        self._spawn(Schedules(self._host, self._registry, self._projects).run())
         if self._seams.replicas is not None:
             self._spawn(IdleCopies(self._host, self._seams.replicas).run())
 
@@ -237,17 +236,15 @@ class Node(NodeFront):
 
     def _make_activation(self) -> Activation:
         control, seams = self._control, self._seams
-        registered = (lambda: self.admission, lambda: self._registration)
-        activation = Activation(self._host, seams.registry, self._projects, control.pins, self._gates, *registered)
+        mine = (lambda: self.admission, lambda: self._registration)
+        activation = Activation(self._host, seams.registry, self._projects, control.pins, self._gates, *mine)
         control.class_changed = activation.forget_class
         activation.first_use_creates = seams.config.projects == "first-use"
         return activation
 
     def _follow_gates(self) -> ClosedGates:
         """What a closed gate does here."""
-        closed = ClosedGates(
-            self._host, self._gates, self._residents, lambda node_id: self._suspects.suspect(node_id)
-        )
+        closed = ClosedGates(self._host, self._gates, self._residents, lambda node_id: self._suspects.suspect(node_id))
         self._gates.followed.changed = closed.changed
         self._activation.found_closed, self._residents.woke = closed.found_closed, closed.woke
         return closed

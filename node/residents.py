@@ -285,8 +285,7 @@ class Residents:
 
         Nothing is given up: one whose writes cannot land goes on trying, and counts as left.
         """
-        serving = [residency for residency in self._awake.values() if residency.serving]
-        serving.sort(key=lambda residency: not residency.quiet)
+        serving = sorted((r for r in self._awake.values() if r.serving), key=lambda r: not r.quiet)
         self._sleep_soon(serving[:count])
         ending: list[asyncio.Future[Any]] = [r.over for r in self._awake.values() if not r.serving]
         ending += self._waking.values()
