@@ -29,7 +29,9 @@ def project(node: Node, output: Output, which: str, options: dict[str, Any], how
         return _after_cancel(node, output, at, how)
     if not options.get("to"):
         raise CliError("where to? give --to REGION", Exit.USAGE)
-    return _run(node, output, at, ("MoveProject", {"project": which, **options}), how)
+    given = {name: value for name, value in options.items() if value is not None}
+    described = started(node, at, json.dumps(given))
+    return followed(node, output, at, described) if how.follow else described
 
 
 def one(node: Node, output: Output, which: dict[str, str], how: How) -> Any:
@@ -40,15 +42,7 @@ def one(node: Node, output: Output, which: dict[str, str], how: How) -> Any:
     at = path("control", "operations", f"move-object-{about['id']}")
     if how.cancel:
         return _after_cancel(node, output, at, how)
-    return _run(node, output, at, ("MoveObject", dict(which)), how)
-
-
-def _run(node: Node, output: Output, at: str, operation: tuple[str, dict[str, Any]], how: How) -> Any:
-    workflow, given = operation
-    described = started(node, OPERATIONS, json.dumps({"workflow": workflow, "input": given}))
-    there = (described.get("progress") or {}).get("to")
-    if there and there != given["to"]:
-        raise CliError(f"it is on its way to {there} already", Exit.FAILED, "follow it, or cancel it with --cancel")
+    described = started(node, OPERATIONS, json.dumps({"workflow": "MoveObject", "input": dict(which)}))
     return followed(node, output, at, described) if how.follow else described
 
 

@@ -35,7 +35,9 @@ def project_move(
     project: Project,
     to: Annotated[str, typer.Option("--to", metavar="REGION", help="Its home from then on.")] = "",
     mb_per_sec: Annotated[float, typer.Option("--mb-per-sec", min=0, help="Copy no faster; 0: as fast as may be.")] = 0,
-    keep_hours: Annotated[float, typer.Option("--keep-hours", min=0, help="How long the old copy is kept.")] = 72,
+    keep_hours: Annotated[
+        float | None, typer.Option("--keep-hours", min=0, help="How long the old copy is kept; else MOVE_KEEP_HOURS.")
+    ] = None,
     follow: Follow = True,
     cancel: Annotated[bool, typer.Option("--cancel", help="Go back, if its home has not been flipped yet.")] = False,
     wait: WaitSecs = 10,

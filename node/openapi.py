@@ -209,6 +209,14 @@ def _operation_paths() -> dict[str, Schema]:
     decision = _in("path", "decision", {"type": "string", "enum": ["apply", "keep", "export"]}, "what to do")
     by_id = _in("path", "id", {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,400}$"}, "an operation's id")
     where = _json_body(_record({}, {"region": {"anyOf": [_PROJECT_ID, {"type": "null"}]}}, closed=True), required=False)
+    move = _record(
+        {"to": {"type": "string"}},
+        {
+            "mb_per_sec": {"type": "number", "minimum": 0},
+            "keep_hours": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+        },
+        closed=True,
+    )
     started = _json_body(_record({"workflow": {"type": "string"}, "input": _OBJECT}, closed=True), required=True)
 
     def followable(at: list[Schema], about: str, body: Schema | None = None) -> Schema:
@@ -217,9 +225,7 @@ def _operation_paths() -> dict[str, Schema]:
         return start | {"get": follow, "delete": _operation(f"cancel {about}", followed, at)}
 
     return {
-        "/v1/projects/{project}/move": followable(
-            [project], "a project's move", _json_body(_record({"to": {"type": "string"}}, closed=True), required=True)
-        ),
+        "/v1/projects/{project}/move": followable([project], "a project's move", _json_body(move, required=True)),
         "/v1/nodes/{node}/drain": followable([node], "a node's drain", where),
         "/v1/incidents/{object_id}/{epoch}": {"get": _operation("an incident's recovery", followed, incident)},
         "/v1/incidents/{object_id}/{epoch}/database": {

@@ -68,6 +68,11 @@ class Operations:
         self._connecting = asyncio.Lock()
 
     @property
+    def move_keep_hours(self) -> float:
+        """How long a move leaves the old copy, where nobody says otherwise."""
+        return self._config.move_keep_hours
+
+    @property
     def region(self) -> str:
         """The region of whoever is asked."""
         return self._config.region

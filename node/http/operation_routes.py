@@ -39,9 +39,17 @@ class OperationSurface(Protocol):
 
 
 class MoveTo(msgspec.Struct, forbid_unknown_fields=True):
-    """Body of a move."""
+    """Body of a move. `mb_per_sec`: 0 is no limit. `keep_hours`: None is `MOVE_KEEP_HOURS` of whoever is asked."""
 
     to: str
+    mb_per_sec: float = 0.0
+    keep_hours: float | None = None
+
+
+class OnItsWay(BadRequest):
+    """The project is moving to another region than was asked."""
+
+    status, title = 409, "Another move of the project is under way"
 
 
 class StartBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,7 +68,15 @@ class RegionBody(msgspec.Struct, forbid_unknown_fields=True):
 async def _start_move(surface: OperationSurface, request: Request) -> Response:
     project = path.project_id(raw(request, "project"))
     asked = decode_json(await surface.body(request), MoveTo)
-    return await _start(surface, operation("MoveProject", {"project": project, "to": asked.to}))
+    if asked.mb_per_sec < 0 or (asked.keep_hours or 0) < 0:
+        raise BadRequest("mb_per_sec and keep_hours are no less than 0")
+    keep_hours = surface.operations.move_keep_hours if asked.keep_hours is None else asked.keep_hours
+    given = {"project": project, "to": asked.to, "mb_per_sec": asked.mb_per_sec, "keep_hours": keep_hours}
+    described = await surface.operations.start(operation("MoveProject", given))
+    there = (described["progress"] or {}).get("to")
+    if described["status"] == "running" and there and there != asked.to:
+        raise OnItsWay(f"{project} is on its way to {there}")
+    return surface.json(described)
 
 
 async def _follow_move(surface: OperationSurface, request: Request) -> Response:

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,17 @@ class Cluster:
         with urllib.request.urlopen(self.node(region)["http"] + path, timeout=20) as answer:
             return json.loads(answer.read())
 
+    def ask(self, verb: str, region: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and JSON."""
+        sent = None if body is None else json.dumps(body).encode()
+        url, kind = self.node(region)["http"] + path, {"Content-Type": "application/json"}
+        request = urllib.request.Request(url, sent, kind, method=verb)
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
     async def command(self, *arguments: str) -> Any:
         """What `domicile … --json` prints."""
         running = await asyncio.create_subprocess_exec(
@@ -162,7 +174,16 @@ def test_a_project_moves_there_and_back_under_load(cluster: Cluster) -> None:
         epochs = [epoch(cluster, "a")]
         writers = Writers(cluster, names)
         await asyncio.sleep(1)
-        there = await cluster.command("project", "move", PROJECT, "--to", "b")
+        moving = asyncio.create_task(cluster.command("project", "move", PROJECT, "--to", "b"))
+        # Case 119: started twice it is one; to somewhere else it is refused while it runs.
+        at = f"/v1/projects/{PROJECT}/move"
+        async with asyncio.timeout(60):
+            while (await asyncio.to_thread(cluster.ask, "GET", "b", at))[1].get("progress") is None:
+                await asyncio.sleep(0.02)
+        assert (await asyncio.to_thread(cluster.ask, "POST", "b", at, {"to": "elsewhere"}))[0] == 409
+        joined = (await asyncio.to_thread(cluster.ask, "POST", "b", at, {"to": "b"}))[1]
+        assert joined["progress"]["to"] == "b"
+        there = await moving
         await asyncio.sleep(1)
         epochs.append(epoch(cluster, "b"))
         back = await cluster.command("project", "move", PROJECT, "--to", "a")
