@@ -75,7 +75,7 @@ class Activation:
         self._at_once = asyncio.Semaphore(host.config.object_activations)
         self._registered: set[tuple[str, str]] = set()
         self.first_use_creates = False
-        self.full: Callable[[], bool] = lambda: False
+        self.homed: Callable[[], int] = lambda: 0
         self.found_closed: Callable[[ObjectKey], None] = lambda key: None
 
     async def activate(
@@ -161,7 +161,7 @@ class Activation:
             seen = seen or await self._host.leases.read(key.id)
             if not _exists(seen):
                 raise NoSuchObject(f"there is no object {key}")
-        if may_forward and self.full():
+        if may_forward and 0 < self._host.config.capacity < self.homed():
             await make_way(self._host, key)
         gate = self._gates.seen(key)
         if gate.gate is None or drain:

@@ -40,7 +40,7 @@ class Residents:
     def __init__(self, host: Host, activation: Activation, sleepers: Sleepers) -> None:
         self._host = host
         self._activation = activation
-        activation.full = self._is_full
+        activation.homed = lambda: len(self._awake) + len(self._waking)
         self._sleepers = sleepers
         self._awake: OrderedDict[str, Residency] = OrderedDict()
         self._waking: dict[str, asyncio.Task[Residency]] = {}
@@ -90,10 +90,6 @@ class Residents:
             except NoSuchObject:
                 if not (joined and create):
                     raise
-
-    def _is_full(self) -> bool:
-        """Whether more would live here than `CAPACITY` allows; the one that asks is among those that wake."""
-        return 0 < self._host.config.capacity < len(self._awake) + len(self._waking)
 
     async def claim(self, key: ObjectKey) -> Claimed:
         """The lease of an object that cannot be woken. Raises NoSuchObject, NotServing."""

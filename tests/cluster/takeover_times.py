@@ -94,7 +94,7 @@ def _many(count: int) -> dict[str, Any]:
         dead, others = cluster.nodes[0], cluster.nodes[1:]
         for client in clients:
             client.at(1 + clients.index(client) % len(others))
-        before = {node.name: tree_cpu_seconds(node.pid) for node in others}
+        before = {node.name: tree_cpu_seconds(node.pid) for node in cluster.nodes}
         etcd = tree_cpu_seconds(cluster.etcd.members[0].pid)
         own, machine = time.process_time(), machine_cpu_seconds()
         each: list[float] = []
@@ -102,8 +102,8 @@ def _many(count: int) -> dict[str, Any]:
         began = time.monotonic()
         _all(clients, names, lambda client, name: _timed(client, name, each))
         took = time.monotonic() - began
-        spent = {node.name: tree_cpu_seconds(node.pid) - before[node.name] for node in others}
-        spent |= {"reborn": tree_cpu_seconds(dead.pid), "etcd": tree_cpu_seconds(cluster.etcd.members[0].pid) - etcd}
+        spent = {node.name: tree_cpu_seconds(node.pid) - before[node.name] for node in cluster.nodes}
+        spent |= {"etcd": tree_cpu_seconds(cluster.etcd.members[0].pid) - etcd}
         spent |= {"client": time.process_time() - own, "machine": machine_cpu_seconds() - machine}
         cluster.check()
     cpu = {name: round(secs, 2) for name, secs in spent.items()}
