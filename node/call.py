@@ -18,6 +18,7 @@ from domicile.errors import (
     StaleIncarnation,
 )
 from domicile.node.errors import Ended, NodeError
+from domicile.node.host import Host
 from domicile.node.residency import Residency
 from domicile.node.residents import Residents
 from domicile.node.rounds import Ran
@@ -31,10 +32,11 @@ RESOLUTIONS_MAX = 3
 class CallPath:
     """Runs calls to objects whose home is, or can be, here."""
 
-    def __init__(self, residents: Residents, admission: Callable[[], Admission], ack_gate_secs: float) -> None:
+    def __init__(self, residents: Residents, host: Host, admission: Callable[[], Admission]) -> None:
         self._residents = residents
         self._admission = admission
-        self._gate_secs = ack_gate_secs
+        self._gate_secs = host.config.object_ack_gate_ms / 1000
+        self._reads = host.telemetry.reads.of("owner")
 
     async def call(self, call: Call, *, may_forward: bool = False) -> Answer:
         """`may_forward`: an object that sleeps may rather wake on a member, which NotHome then names.
@@ -57,6 +59,8 @@ class CallPath:
             if ran.error is not None:
                 raise ran.error
             assert ran.answer is not None
+            if ran.read:
+                self._reads.add()
             return Answer(ran.answer, residency.epoch)
         raise NotServing("the object changed its home three times while this call looked for it")
 

@@ -16,6 +16,7 @@ from domicile.node.config import Config
 from domicile.node.disk import Disk
 from domicile.node.failpoints import Failpoints
 from domicile.node.nodes import Nodes
+from domicile.node.pace import Pace
 from domicile.node.peering import Peers, Replicas
 from domicile.node.permits import Permits
 from domicile.node.telemetry import Telemetry
@@ -55,6 +56,7 @@ class Host:
     on_incident: Callable[[str], str]
     peers: Peers | None = None
     replicas: Replicas | None = None
+    pace: Pace = field(default_factory=Pace)
     stirring: set[Any] = field(default_factory=set)  # residencies something waits in: those a tick has to look at
 
     def put_id(self) -> bytes:

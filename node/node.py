@@ -68,7 +68,7 @@ class Node(NodeFront):
         self._activation = self._make_activation()
         self._residents = Residents(self._host, self._activation, self._sleepers)
         self._sweep = Sweep(self._host, self._residents, lambda node_id: self._suspects.suspect(node_id))
-        path = CallPath(self._residents, lambda: self.admission, config.object_ack_gate_ms / 1000)
+        path = CallPath(self._residents, self._host, lambda: self.admission)
         self._evictor = Evictor(seams.store, self._keys, self._seams.timing, seams.clock)
         self._suspects = Suspects(self._host, self._evictor)
         self._homes = self._control.homes

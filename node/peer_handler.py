@@ -45,6 +45,8 @@ class PeerHandler:
     ) -> None:
         self._host = host
         self._admission = admission
+        if host.replicas is not None:
+            host.replicas.on_synced(host.telemetry.replica_sync_seconds.observe)
         self._residents = residents
         self._router = router
         self._requests = requests

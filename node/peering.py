@@ -86,6 +86,10 @@ class Replicas(Protocol):
         """The member that this node's directory of copies is."""
         ...
 
+    def on_synced(self, told: Callable[[float], None]) -> None:
+        """`told` gets the seconds of every sync pass of the journal."""
+        ...
+
     def take(self, said: Sequence[tuple[str, Append | Relabel | Fold | NewBase]]) -> Sequence[asyncio.Future[Answered]]:
         """What arrived together, each with its speaker's address; one sync pass for all of it."""
         ...

@@ -80,7 +80,7 @@ class Replicas:
         self._to_look_at: list[bytes] = []
         self._opened_at = around.clock.monotonic()
         loop, workers = around.loop, around.workers
-        self.writer = Writer(loop, workers, self._files, journal, sync_appends=around.sync_appends)
+        self.writer = Writer(loop, workers, self._files, journal, clock=around.clock, sync_appends=around.sync_appends)
         self.checkpoints = Checkpoint(loop, workers, around.clock, self._files, journal, self.writer)
         outside = Outside(around.claim_stands, around.lost, around.report_lost)
         stager = Stager(self._files, workers, around.source)
@@ -110,6 +110,10 @@ class Replicas:
     def healthy(self) -> bool:
         """Whether a message would be taken now, as far as is known."""
         return self.writer.broken is None and self.checkpoints.failed is None
+
+    def on_synced(self, told: Callable[[float], None]) -> None:
+        """`told` gets the seconds of every sync pass."""
+        self.writer.synced = told
 
     @property
     def syncs(self) -> int:

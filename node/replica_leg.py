@@ -41,6 +41,7 @@ class ReplicaLeg:
         self._acks: dict[str, int] = {}
         self._sets: list[Members] = []
         self._over = False
+        self._flown, self._failed = (host.telemetry.flights.of("replica", how) for how in ("landed", "failed"))
         self.on_broken: Callable[[BaseException], None] | None = None
 
     # Whom the leg ships to, and whose acks count.
@@ -148,6 +149,7 @@ class ReplicaLeg:
         if self._over or self._members.get(member.copy_id) is not member:
             return
         if isinstance(answer, PeerGone | PeerBusy):
+            self._failed.add()
             member.step = Step.UNKNOWN
             self._retry(member)
             return
@@ -163,6 +165,7 @@ class ReplicaLeg:
             if self.on_broken is not None:
                 self.on_broken(Fenced(f"member {member.copy_id} has seen epoch {answer.epoch}"))
         elif isinstance(answer, Unable):
+            self._failed.add()
             self._host.log.warning("replica.unable", copy=member.copy_id, why=answer.why)
             member.step = Step.UNKNOWN
             self._retry(member)
@@ -255,5 +258,6 @@ class ReplicaLeg:
 
     def _land(self) -> None:
         mark = quorum.landed_in_all(self._acks, self._sets)
-        if mark > NOTHING:
+        if mark > self._flights.landed and mark > NOTHING:
+            self._flown.add()
             self._flights.land(mark)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from domicile.node.clock import Clock
 from domicile.node.copies import Copy, CopyFiles
 from domicile.node.journal import Journal
 from domicile.node.journal_record import Extended, Relabelled
@@ -55,12 +56,14 @@ class Writer:
         files: CopyFiles,
         journal: Journal,
         *,
+        clock: Clock,
         sync_appends: bool,
     ) -> None:
         self._loop = loop
         self._workers = workers
         self._files = files
         self._journal = journal
+        self._clock = clock
         self._sync_appends = sync_appends
         self._pending: deque[Item] = deque()
         self._writing: asyncio.Task[None] | None = None
@@ -68,6 +71,7 @@ class Writer:
         self.broken: str | None = None
         self.on_work: Callable[[Item, Work | None], None] = lambda item, work: None
         self.make_room: Callable[[], str | None] = lambda: None
+        self.synced: Callable[[float], None] = lambda secs: None
         self.batches = 0
         self._soon = False
 
@@ -195,17 +199,26 @@ class Writer:
 
     def _write(self, batch: list[tuple[Item, Answer]], sync: bool) -> None:
         self.batches += 1
+        began = self._clock.monotonic() if sync else None
         small = self._journal.gathered <= INLINE_BYTES_MAX and len(batch) <= INLINE_RECORDS_MAX
         if small or not sync:
-            self._landed(batch, self._try_write(sync))
+            error = self._try_write(sync)
+            self._measure(began)
+            self._landed(batch, error)
             return
-        self._writing = self._loop.create_task(self._write_in_thread(batch, sync))
+        self._writing = self._loop.create_task(self._write_in_thread(batch, began))
 
-    async def _write_in_thread(self, batch: list[tuple[Item, Answer]], sync: bool) -> None:
-        error = await self._workers.run(lambda: self._try_write(sync))
+    async def _write_in_thread(self, batch: list[tuple[Item, Answer]], began: float | None) -> None:
+        error = await self._workers.run(lambda: self._try_write(began is not None))
         self._writing = None
+        self._measure(began)
         self._landed(batch, error)
         self.pump()
+
+    def _measure(self, began: float | None) -> None:
+        """A write with a sync is over; `synced` is told how long it took, in seconds."""
+        if began is not None:
+            self.synced(self._clock.monotonic() - began)
 
     def _try_write(self, sync: bool) -> str | None:
         try:

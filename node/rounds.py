@@ -63,7 +63,7 @@ class Entry:
 class Ran(NamedTuple):
     """What became of a call: `mark` is the log its answer saw, `alarm` what its answer also waits for.
 
-    `outside` as in `transaction.Done`.
+    `outside` as in `transaction.Done`; `read`: by a method that may only read.
     """
 
     answer: bytes | None
@@ -72,13 +72,16 @@ class Ran(NamedTuple):
     mark: int
     alarm: asyncio.Future[bool] | None
     outside: bool
+    read: bool
 
 
 def settle(entry: Entry, done: Done, mark: int, alarm: asyncio.Future[bool] | None) -> None:
     """Tell a caller what became of its call."""
     if not entry.future.done():
         waits_for = alarm if done.wrote else None
-        entry.future.set_result(Ran(done.answer, done.error, done.wrote, mark, waits_for, done.outside))
+        entry.future.set_result(
+            Ran(done.answer, done.error, done.wrote, mark, waits_for, done.outside, entry.read_only)
+        )
 
 
 def refuse_all(entries: list[Entry], error: DomicileError | Ended) -> None:

@@ -1,8 +1,9 @@
 """The store leg of a flight: committed log to the blob store, then the manifest that names it (PROTOCOLS section 7).
 
 One put in flight; what came meanwhile is the next. A flight starts at once when a caller waits for it, else when the
-oldest unshipped frame is `OBJECT_STORE_INTERVAL_MS` old or 256 KiB have gathered. Each starts where *the manifest that
-landed* ends, not where memory thinks. A failing flight backs off and keeps the object dirty; only a newer owner's
+oldest unshipped frame is `OBJECT_STORE_INTERVAL_MS` old or 256 KiB have gathered; where many objects gather at once,
+later, so that they fly less often and with more, and land within `OBJECT_STORE_LAG_MS`. Each starts where *the manifest
+that landed* ends, not where memory thinks. A failing flight backs off and keeps the object dirty; only a newer owner's
 manifest ends it.
 """
 
@@ -166,19 +167,24 @@ class StoreLeg:
         """While nobody waits, let frames gather."""
         if self._urgent or self._flushing or self.unshipped >= GATHER_BYTES or not self._base_landed:
             return
-        left = self._host.config.object_store_interval_ms / 1000 - self.lag(self._host.clock.monotonic())
+        pace, config = self._host.pace, self._host.config
+        rest = pace.rest_secs(config.object_store_interval_ms / 1000, config.object_store_lag_ms / 1000)
+        left = rest - self.lag(self._host.clock.monotonic())
         self._hurry = self._host.loop.create_future()
         timer = self._host.loop.call_later(left, _resolve, self._hurry)
+        pace.gathering += 1
         try:
             await self._hurry
         finally:
             timer.cancel()
+            pace.gathering -= 1
             self._hurry = None
 
     async def _ship_once(self) -> None:
         """One flight: everything committed by now."""
         began = self._host.clock.monotonic()
-        async with self._host.permits.one(awaited=self._urgent):
+        late = self.lag(began) > self._host.config.object_store_lag_ms / 1000
+        async with self._host.permits.one(awaited=self._urgent or late):
             self._urgent = False
             end, rotations, sent = self._log.length, self._log.rotations, self._host.clock.monotonic()
             mark = self._log.mark_at(end)

@@ -94,6 +94,29 @@ def test_rotations_reach_the_members(cluster):
     cluster(scenario, Counter, object_wal_rotate_kb=256, object_store_interval_ms=50)
 
 
+def test_what_members_and_homes_do_is_counted(cluster):
+    """Flights to members, sync passes of their journals, reads at the home: each shows in the node's metrics."""
+
+    async def scenario(c):
+        home = c.nodes[0]
+        for _ in range(3):
+            await home.call("Counter", "a", "increment")
+        assert await home.call("Counter", "a", "read") == 3
+        residency = home.residency("Counter", "a")
+        await c.until(lambda: residency.replicas.hopeful, "both members are in step")
+        telemetry = home.node._host.telemetry
+        before = telemetry.flights.of("replica", "landed").value
+        syncs = [sum(one.node._host.telemetry.replica_sync_seconds.counts) for one in c.nodes[1:]]
+        await home.call("Counter", "a", "increment")
+
+        assert telemetry.reads.of("owner").value == 1
+        assert telemetry.flights.of("replica", "landed").value == before + 1
+        after = [sum(one.node._host.telemetry.replica_sync_seconds.counts) for one in c.nodes[1:]]
+        assert all(now > then for now, then in zip(after, syncs, strict=True))
+
+    cluster(scenario, Counter)
+
+
 def test_a_rotation_does_not_wait_for_the_store_to_be_due(cluster):
     """Members answer, so the store is in no hurry; a rotation that needs it is, and nobody stands still for long."""
 
