@@ -32,7 +32,7 @@ from domicile.activities.copy_decisions import (
     made_deletion,
     wanted_rows,
 )
-from domicile.activities.object_rows import ObjectRows, copy_incidents, read_rows, replace
+from domicile.activities.object_rows import ObjectRows, copy_incidents, listed, read_rows, replace
 from domicile.activities.pace import Pace
 from domicile.activities.world import RegionWorld
 from domicile.node.clock import Clock
@@ -41,7 +41,8 @@ from domicile.placement.records import ObjectKey
 from domicile.placement.store import ScanExpired
 from domicile.workflows.copy_values import CopyOrder, CopyProgress
 
-PAGE_OBJECTS = 64
+PAGE_OBJECTS = 250
+LOOKS_PARALLEL = 64
 OBJECTS_PARALLEL = 16
 TRIES_MAX = 8
 FAILING_SHOWN = 10
@@ -80,7 +81,7 @@ class CopyPass:
         """
         until = progress.looked + objects_max
         while not progress.done and progress.looked < until:
-            progress = await self._page(progress)
+            progress = await self._page(progress, min(PAGE_OBJECTS, until - progress.looked))
             tell(progress)
         return progress
 
@@ -97,15 +98,18 @@ class CopyPass:
         progress.bytes += self._moved()
         return progress
 
-    async def _page(self, before: CopyProgress) -> CopyProgress:
+    async def _page(self, before: CopyProgress, limit: int) -> CopyProgress:
         progress = changed(before, failing=list(before.failing))
         try:
-            keys, progress.token = await self._listed(progress)
+            keys, progress.token = await self._listed(progress, limit)
         except ScanExpired:
             progress.token = None  # the phase from its start: what is copied already is passed over
             return progress
-        here, there = await asyncio.gather(read_rows(self._source, keys), read_rows(self._target, keys))
-        await asyncio.gather(*(self._one(progress, *rows) for rows in zip(here, there, strict=True)))
+        differing = await self._to_look_at(progress.phase, keys)
+        for at in range(0, len(differing), LOOKS_PARALLEL):
+            some = differing[at : at + LOOKS_PARALLEL]
+            here, there = await asyncio.gather(read_rows(self._source, some), read_rows(self._target, some))
+            await asyncio.gather(*(self._one(progress, *rows) for rows in zip(here, there, strict=True)))
         progress.looked += len(keys)
         progress.objects += len(keys) if progress.phase == "objects" else 0
         progress.bytes += self._moved()
@@ -113,13 +117,24 @@ class CopyPass:
             progress.phase = PHASES[PHASES.index(progress.phase) + 1]
         return progress
 
-    async def _listed(self, progress: CopyProgress) -> tuple[list[ObjectKey], str | None]:
+    async def _to_look_at(self, phase: str, keys: list[ObjectKey]) -> list[ObjectKey]:
+        """Those of which not one row, or none at all, says that there is nothing to do."""
+        if phase == "surplus":
+            return [key for key, known in zip(keys, await listed(self._source, keys), strict=True) if not known]
+        if not self._order.since:
+            return keys
+        rows = await read_rows(self._source, keys, heads=True)
+        return [row.key for row in rows if not row.still(self._order.since)]
+
+    async def _listed(self, progress: CopyProgress, limit: int) -> tuple[list[ObjectKey], str | None]:
         """A page of the phase's listing: its keys, and the token of the next."""
         region = self._target if progress.phase == "surplus" else self._source
         keys, project = region.keys, self._order.project
         deletions = progress.phase == "deletions"
         prefix = keys.deletions(project) if deletions else keys.instances(project)
-        page = await region.store.scan(prefix, PAGE_OBJECTS, progress.token)
+        page = await region.store.scan(prefix, limit, progress.token)
+        if progress.phase == PHASES[0] and not progress.version:
+            progress.version = page.version
         name = keys.deletion_of if deletions else keys.instance_of
         return [name(record.key) for record in page.records], page.token
 
@@ -151,6 +166,7 @@ class CopyPass:
             except OvertakenError:
                 continue
         progress.unclean += 1  # busier than a copy is fast: a later pass, or the drain, finds it still
+        progress.given_up += 1
 
     async def _tried(self, here: ObjectRows, there: ObjectRows, progress: CopyProgress) -> bool:
         """One attempt; False: the rows in the target are others by now."""

@@ -18,9 +18,11 @@ from domicile.placement.records import (
     Deleted,
     DeletedRow,
     Epoch,
+    Held,
     InstanceRow,
     LeaseRow,
     LeaseState,
+    MovingTo,
     ObjectKey,
     encode,
     next_incarnation,
@@ -51,6 +53,14 @@ class ObjectRows:
         row = self.lease.row
         return next_incarnation(row.term, row.incarnation, self.lease.version)
 
+    def still(self, since: int) -> bool:
+        """Whether lease, alarm, and what decides beside the project's gate, are as they were at that version, and the
+        object is at rest."""
+        if self.lease is None or isinstance(self.state, Held | MovingTo):
+            return False
+        gates = [seen.version for _, seen in self.gate.seen[:2] if seen is not None]
+        return max([self.lease.version, self.alarm.version, *gates]) <= since
+
     @property
     def own_gate(self) -> bool:
         """Whether the object itself was placed here, whatever its project does."""
@@ -80,11 +90,17 @@ class Wanted:
         )
 
 
-async def read_rows(region: RegionWorld, keys: Sequence[ObjectKey]) -> list[ObjectRows]:
-    """The rows of all of them, in the order of `keys`. Raises StoreUnavailable."""
-    names = [name for key in keys for name in (*_names(region.keys, key), *region.keys.gates_of(key))]
-    found = await region.store.read(names)
+async def read_rows(region: RegionWorld, keys: Sequence[ObjectKey], *, heads: bool = False) -> list[ObjectRows]:
+    """The rows of all of them, in order; `heads`: lease, alarm and gates only. Raises StoreUnavailable."""
+    names = [name for key in keys for name in (*_names(region.keys, key, heads=heads), *region.keys.gates_of(key))]
+    found = await region.store.read(names) if names else {}
     return [_rows(region.keys, key, found) for key in keys]
+
+
+async def listed(region: RegionWorld, keys: Sequence[ObjectKey]) -> list[bool]:
+    """Whether the region's directory has each of them. Raises StoreUnavailable."""
+    found = await region.store.read([region.keys.instance(key) for key in keys]) if keys else {}
+    return [region.keys.instance(key) in found for key in keys]
 
 
 async def replace(region: RegionWorld, rows: ObjectRows, wanted: Wanted) -> bool:
@@ -127,12 +143,13 @@ def _row(name: str, row: InstanceRow | DeletedRow | None) -> Mutation:
     return Delete(name) if row is None else Put(name, encode(row))
 
 
-def _names(keys: Keys, key: ObjectKey) -> tuple[str, ...]:
-    return keys.lease(key.id), keys.alarm_of(key.id), keys.instance(key), keys.deleted(key)
+def _names(keys: Keys, key: ObjectKey, *, heads: bool) -> tuple[str, ...]:
+    head = keys.lease(key.id), keys.alarm_of(key.id)
+    return head if heads else (*head, keys.instance(key), keys.deleted(key))
 
 
 def _rows(keys: Keys, key: ObjectKey, found: Mapping[str, Record]) -> ObjectRows:
-    lease, alarm, instance, deleted = (found.get(name) for name in _names(keys, key))
+    lease, alarm, instance, deleted = (found.get(name) for name in _names(keys, key, heads=False))
     return ObjectRows(
         key=key,
         lease=lease_seen(lease),

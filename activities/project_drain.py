@@ -23,7 +23,7 @@ from domicile.placement.records import Held, MovingTo
 from domicile.placement.store import ScanExpired
 from domicile.workflows.move_values import DrainOrder, DrainResult
 
-PAGE_OBJECTS = 200
+PAGE_OBJECTS = 250
 PARALLEL = 16
 LOOK_SECS = 0.05
 LOOK_SECS_MAX = 1.0
@@ -78,7 +78,9 @@ class ProjectDrain:
         """Every node ends what is awake there; gives those that answered."""
         nodes = [node for node in await self._region.nodes() if node.peer]
         body = msgspec.msgpack.encode(DrainProject(self._order.project))
-        answers = await asyncio.gather(*(self._questions.ask(node, "drain-project", body, PROJECT_SECS) for node in nodes))
+        answers = await asyncio.gather(
+            *(self._questions.ask(node, "drain-project", body, PROJECT_SECS) for node in nodes)
+        )
         for node, answer in zip(nodes, answers, strict=True):
             if answer is not None and msgspec.msgpack.decode(answer, type=ProjectLeft).left:
                 self._log.info("drain.left", node=node.node_id, project=self._order.project)
@@ -96,7 +98,7 @@ class ProjectDrain:
             except ScanExpired:
                 token, left, looked = None, [], 0
                 continue
-            rows = await read_rows(self._region, [keys.instance_of(record.key) for record in page.records])
+            rows = await read_rows(self._region, [keys.instance_of(row.key) for row in page.records], heads=True)
             left += [Left(row, _owner(row)) for row in rows if _is_left(row)]
             looked += len(rows)
             self._result.objects = looked

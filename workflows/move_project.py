@@ -219,7 +219,7 @@ class MoveProject:
     async def _pass(self) -> CopyProgress:
         """One pass, in slices; a long one goes on in another run of this workflow."""
         state, asked = self._state, self._given
-        order = CopyOrder(asked.project, state.source, asked.to, state.term, asked.mb_per_sec)
+        order = CopyOrder(asked.project, state.source, asked.to, state.term, asked.mb_per_sec, state.since)
         while not state.progress.done:
             step = CopyStep(order, state.progress, asked.objects_per_step)
             state.progress = await self._in(asked.to, "move-copy", step, CopyProgress, heartbeat=60)
@@ -233,6 +233,7 @@ class MoveProject:
                 self._rest()
         done, state.progress = state.progress, CopyProgress()
         state.passes += 1
+        state.since = done.next_since
         state.objects = done.objects
         state.copied_objects += done.differing
         state.copied_bytes += done.bytes

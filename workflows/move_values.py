@@ -110,6 +110,7 @@ class MoveState:
     mark: int = 0
     term: int = 0
     passes: int = 0
+    since: int = 0
     progress: CopyProgress = field(default_factory=CopyProgress)
     source_gate: GateSeen | None = None
     target_gate: GateSeen | None = None
