@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -12,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Wait = Callable[[Callable[[], bool]], None]
@@ -35,26 +38,34 @@ class Bell(Object):
 
 
 @contextmanager
-def running(data: Path, *arguments: str) -> Iterator[dict[str, Any]]:
-    """`domicile up --json`; gives the document it printed."""
+def started(arguments: tuple[str, ...], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A command that goes on until it is interrupted; it then ends in order."""
     kept = {n: v for n, v in os.environ.items() if not n.startswith(("DOMICILE_", "NODE_", "OBJECT_"))}
     process = subprocess.Popen(
-        [sys.executable, "-m", "domicile.cli.main", "up", "--data", str(data), "--json", *arguments],
+        [sys.executable, "-m", "domicile.cli.main", *arguments],
         env={**kept, "DOMICILE_PROFILE": "fast", "OBJECT_SWEEP_SECS": "2"},
-        cwd=data.parent,
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None
     try:
-        yield json.loads(process.stdout.readline())
+        yield process
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     finally:
         process.kill()
         process.wait(60)
         process.stdout.close()
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        found: int = probe.getsockname()[1]
+        return found
 
 
 def get(url: str) -> dict[str, Any]:
@@ -73,7 +84,9 @@ def test_operations_of_a_cluster(tmp_path: Path, until: Wait, domicile: Run) -> 
     die, and go on; a drained node is empty, and says so."""
     app, data = tmp_path / "bells.py", tmp_path / "up"
     app.write_text(APP)
-    with running(data, "--app", str(app)) as document:
+    with started(("up", "--data", str(data), "--json", "--app", str(app)), tmp_path) as process:
+        assert process.stdout is not None
+        document = json.loads(process.stdout.readline())
         urls = {node["node_id"]: node["http"] for node in document["nodes"]}
         bell = "/v1/demo/objects/Bell/a"
         post(f"{document['nodes'][0]['http']}{bell}/arm", ["1s"])
@@ -102,6 +115,25 @@ def test_operations_of_a_cluster(tmp_path: Path, until: Wait, domicile: Run) -> 
         assert json.loads(drained.stdout)["state"] == "empty"
         assert post(f"{urls[leaving]}{bell}/rung", []) == 1
         assert get(staying + bell)["node"] not in (home, leaving)
+
+
+def test_operations_of_one_node_with_embedded_stores(tmp_path: Path, until: Wait, port: int) -> None:
+    """`dev --temporal`: the control plane in the process that has the stores, and the node's own routes to start it."""
+    app = tmp_path / "bells.py"
+    app.write_text(APP)
+    url = f"http://127.0.0.1:{port}"
+    arguments = ("dev", str(app), "--data", str(tmp_path / "dev"), "--port", str(port), "--temporal", "--json")
+    with started(arguments, tmp_path) as process:
+        assert process.stdout is not None
+        events = iter(lambda: json.loads(process.stdout.readline())["event"], "serving")  # type: ignore[union-attr]
+        assert list(events) == ["temporal"]
+        post(f"{url}/v1/demo/objects/Bell/a/arm", ["1h"])
+        sweep = {"workflow": "SweepAlarms", "input": {"region": "local"}}
+        until(lambda: bool(_asked(lambda: post(f"{url}/v1/control/operations", sweep))))
+        until(lambda: _asked(lambda: get(f"{url}/v1/control/operations/sweep-local")).get("status") == "completed")
+        drain = post(f"{url}/v1/nodes/{get(url + '/v1/cluster')['nodes'][0]['node_id']}/drain", {})
+        until(lambda: get(f"{url}/v1/control/operations/{drain['id']}")["status"] == "failed")
+        assert "no other node" in get(f"{url}/v1/control/operations/{drain['id']}")["failure"]
 
 
 def _woken(url: str, lost: str) -> bool:
