@@ -50,10 +50,9 @@ class HomeRegion:
             return by_gate
         if (learned := self._learned.get(key.id)) is not None:
             return learned
+        home = await self.of_project(key.scope, create=create)  # first: it may be the project's first use
         pin = self._pin(key)
-        if pin is not None:
-            return await self._regions.place(pin, self.mine)
-        return await self.of_project(key.scope, create=create)
+        return home if pin is None else await self._regions.place(pin, self.mine)
 
     async def of_project(self, project: str, *, create: bool = True) -> str:
         """The home by policy. Raises NoSuchProject, NotServing, BadName."""
@@ -75,6 +74,14 @@ class HomeRegion:
             if row.pin is not None:
                 found.append(await self._regions.place(row.pin, self.mine))
         return list(dict.fromkeys(found))
+
+    def moved_here(self, key: ObjectKey) -> bool:
+        """Whether the object was moved by itself to this region from the one its class and project say."""
+        if self._gates.seen(key).seen[0][1] is None:
+            return False
+        policy, pin = self._projects.known(key.scope), self._pin(key)
+        born = pin if pin is not None else policy.region if policy is not None else self.mine
+        return self._regions.placed(born) not in (None, self.mine)
 
     def learn(self, object_id: str, region: str) -> None:
         """A row or a gate of another region says that the object is in this one."""

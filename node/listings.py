@@ -52,11 +52,13 @@ class Listings:
                 return {**found, "token": f"{regions[at]}:"}
 
     async def in_region(self, body: bytes) -> bytes:
-        """One page of this region's directory."""
+        """One page of this region's directory, without those moved here by themselves: their old region lists them."""
         asked = msgspec.msgpack.decode(body, type=ListRequest)
         page = await self._directory.instances(asked.project, asked.cls, asked.prefix, asked.token)
         objects = [
-            {"class": e.key.cls, "name": e.key.name, "id": e.key.id, "created_ms": e.created_ms} for e in page.entries
+            {"class": e.key.cls, "name": e.key.name, "id": e.key.id, "created_ms": e.created_ms}
+            for e in page.entries
+            if not self._homes.moved_here(e.key)
         ]
         return msgspec.json.encode({"objects": objects, "token": page.token})
 

@@ -15,6 +15,7 @@ from domicile.placement.records import (
     FIRST_INCARNATION,
     Forwarded,
     GateRow,
+    InstanceRow,
     LeaseRow,
     ObjectKey,
     StandinRow,
@@ -135,6 +136,18 @@ def test_a_pinned_class_lives_where_it_is_pinned(regions: Callable[..., None]) -
     regions(scenario, InB)
 
 
+def test_a_project_whose_first_use_is_of_a_pinned_class(regions: Callable[..., None]) -> None:
+    """Its home is where the request landed, not where the class is pinned."""
+
+    async def scenario(world: Any) -> None:
+        assert await world.call("a", "acme", "InB", "x", "add") == 1
+        assert (await world.b.node.project("acme")).region == "a"
+        assert await world.call("b", "acme", "Counter", "x", "add") == 1
+        assert (world.lives_in("acme", "Counter", "x"), world.lives_in("acme", "InB", "x")) == (["a"], ["b"])
+
+    regions(scenario, Counter, InB)
+
+
 def test_another_pin_is_refused_by_name(regions: Callable[..., None]) -> None:
     """A class recorded with one pin is not born by a node that loads it with another."""
 
@@ -217,8 +230,15 @@ def test_an_object_that_moved_by_itself_is_found_and_remembered(regions: Callabl
             hops.append(world.hops(through) - before)
         assert (counted, hops) == ([1, 2, 3, 4, 5], [2, 1, 1, 1, 0])
         assert world.lives_in("acme", "Counter", "x") == ["b"]
+        await world.groups["a"].store.write([], [Put(A.instance(key), encode(InstanceRow(key.id, 1)))])
+        await world.call("a", "acme", "InB", "y", "add")
+        found, token = [], None
+        while found == [] or token is not None:
+            page = await world.c.node.list_objects("acme", None, "", token)
+            found, token = found + [one["name"] for one in page["objects"]], page["token"]
+        assert found == ["other", "x", "y"]
 
-    regions(scenario, Counter, names=("a", "b", "c"))
+    regions(scenario, Counter, InB, names=("a", "b", "c"))
 
 
 @pytest.mark.parametrize("through", ["a", "b", "c"])
