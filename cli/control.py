@@ -70,7 +70,7 @@ def run(environ: Mapping[str, str], control: Control) -> None:
         )
     try:
         asyncio.run(_run(config, control))
-    except (ConfigError, NotRegisteredError, OSError, ValueError, PlacementError) as error:
+    except (ConfigError, NotRegisteredError, OSError, ValueError, PlacementError, RPCError, RuntimeError) as error:
         raise CliError(f"the control plane cannot run: {error}", Exit.FAILED) from None
 
 
