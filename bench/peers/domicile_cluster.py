@@ -1,7 +1,10 @@
 """Domicile itself: three nodes and their etcd, as `domicile up` runs them."""
 
 import json
+import os
+import signal
 import sys
+import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from bench.load import Answers, Client, Load
 
 NODES = 3
+LOST_SECONDS = 90  # above a node's time to live
 
 
 class DomicileCluster(Domicile):
@@ -40,6 +44,13 @@ class DomicileCluster(Domicile):
     def start(self, data: Path) -> Instance:
         data.mkdir(parents=True, exist_ok=True)
         return ClusterInstance(self, data)
+
+
+class SleepyCluster(DomicileCluster):
+    """The same with objects that sleep after a second."""
+
+    def environment(self, data: Path) -> Mapping[str, str]:
+        return {**super().environment(data), "DOMICILE_OBJECT_IDLE_SECS": "1"}
 
 
 class ClusterInstance(HttpInstance):
@@ -70,6 +81,23 @@ class ClusterInstance(HttpInstance):
         if load.at in (HOMES, EVERYWHERE) and load.objects > 1:
             return {"node": pids, **etcd}  # each is owner of a third, and replica of the rest
         return {"owner": pids[:1], "replica": pids[1:], **etcd}
+
+    def residents(self) -> int:
+        """Objects awake at the first node, by its own count."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=READY_SECONDS) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(int(float(line.rsplit(" ", 1)[1])) for line in lines if line.startswith("domicile_residents{"))
+
+    def lose_last_node(self) -> None:
+        """As a machine is lost: supervisor and child at once. Returns when its row is gone, so that it is known."""
+        last = self._document()["nodes"][-1]
+        for pid in (last["supervisor_pid"], last["pid"]):
+            os.kill(pid, signal.SIGKILL)
+        self.server.wait_until(lambda: self._members() < NODES, LOST_SECONDS)
+
+    def _members(self) -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/cluster", timeout=READY_SECONDS) as answer:
+            return len(json.load(answer)["nodes"])
 
     def _document(self) -> Any:
         """Addresses and process ids as they are now; empty before the first are known."""
