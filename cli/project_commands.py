@@ -74,3 +74,42 @@ def project_ls(wait: WaitSecs = 10, url: Url = LOCAL, json: Json = False) -> Non
     from domicile.cli import projects
 
     projects.ls(node_at(url, wait), Output(as_json=json))
+
+
+@app.command("replicate")
+def project_replicate(
+    project: Project,
+    to: Annotated[str, typer.Option("--to", help="The region of the standing copy.", show_default=False)] = "",
+    every: Annotated[float, typer.Option("--every", min=0, help="Seconds between two passes.")] = 30,
+    stop: Annotated[bool, typer.Option("--stop", help="After the pass under way; the copy stays.")] = False,
+    wait: WaitSecs = 10,
+    url: Url = LOCAL,
+    json: Json = False,
+) -> None:
+    """Keep a standing copy of a project in another region, from which it can go on there."""
+    from domicile.cli import standing
+    from domicile.cli.failures import CliError, Exit
+
+    node = node_at(url, wait)
+    if not (stop or to):
+        raise CliError("which region? give --to", Exit.USAGE)
+    Output(as_json=json).value(standing.stop(node, project) if stop else standing.replicate(node, project, to, every))
+
+
+@app.command("failover")
+def project_failover(
+    project: Project,
+    to: Annotated[str, typer.Option("--to", help="The region with the standing copy.", show_default=False)],
+    accept_loss: Annotated[bool, typer.Option("--accept-loss", help="Do not ask: go on whatever is lost.")] = False,
+    wait: WaitSecs = 10,
+    url: Url = LOCAL,
+    json: Json = False,
+) -> None:
+    """Let a project go on in another region while its own is away. Says what would be lost, and asks, first."""
+    from domicile.cli import standing
+
+    def confirm(loss: str) -> bool:
+        return accept_loss or typer.confirm(loss, err=True)
+
+    output = Output(as_json=json)
+    output.value(standing.failover(node_at(url, wait), output, project, to, confirm))

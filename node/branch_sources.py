@@ -51,12 +51,10 @@ class BranchSources:
         if self._lost_state(asked.object_id, asked.epoch) is not None:
             return True
         state = self._copy_state(asked.object_id)
-        if state is None:
-            return False
-        if state.position is not None:
-            return True
-        stub = state.stub
-        return stub is not None and (stub.position <= asked.served or stub.position.generation.epoch >= asked.epoch)
+        stub = state.stub if state is not None else None
+        if state is None or state.held is not None or stub is None:
+            return True  # all it has, or it never had anything: a copy that was let go leaves a stub
+        return stub.position <= asked.served or stub.position.generation.epoch >= asked.epoch
 
     async def read(self, asked: StoreBranch) -> Branch:
         """All of it, verified. Raises BlobMissing when it is no longer there, Corrupt, NotServing (try again)."""

@@ -73,8 +73,8 @@ class IncidentDesk:
         copy_id = self._host.replicas.copy_id if self._host.replicas is not None else ""
         heard = False
         if copy_id in asked.asked:
-            await self._fence(Fence(bytes.fromhex(asked.object_id), asked.served.incarnation, asked.epoch))
-            heard = self._sources.heard(asked)
+            fence = Fence(bytes.fromhex(asked.object_id), asked.served.incarnation, asked.epoch)
+            heard = (await self._fence(fence)).copy_id == copy_id and self._sources.heard(asked)
         return msgspec.msgpack.encode(BranchesFound(copy_id, heard, await self._sources.find(asked)))
 
     async def store(self, body: bytes) -> bytes:

@@ -208,6 +208,7 @@ def _operation_paths() -> dict[str, Schema]:
     ]
     decision = _in("path", "decision", {"type": "string", "enum": ["apply", "keep", "export"]}, "what to do")
     by_id = _in("path", "id", {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,400}$"}, "an operation's id")
+    signal = _in("path", "signal", {"type": "string", "enum": ["go_on", "stop"]}, "what it is told")
     where = _json_body(_record({}, {"region": {"anyOf": [_PROJECT_ID, {"type": "null"}]}}, closed=True), required=False)
     move = _record(
         {"to": {"type": "string"}},
@@ -236,6 +237,9 @@ def _operation_paths() -> dict[str, Schema]:
         },
         "/v1/control/operations": {"post": _operation("start any operation, or join it", followed, [], started)},
         "/v1/control/operations/{id}": followable([by_id], "an operation"),
+        "/v1/control/operations/{id}/{signal}": {
+            "post": _operation("tell an operation to go on, or to stop", followed, [by_id, signal])
+        },
     }
 
 

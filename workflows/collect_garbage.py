@@ -85,11 +85,11 @@ class CollectGarbage:
 
     @workflow.query
     def progress(self) -> dict[str, Any]:
-        """{"shards_done", "shards", "objects", "deleted", "freed_bytes"}."""
+        """{"done", "total", "objects", "deleted", "freed_bytes"}: shards done of all."""
         collected = self._progress.collected
         return {
-            "shards_done": self._progress.shards_done,
-            "shards": len(SHARDS),
+            "done": self._progress.shards_done,
+            "total": len(SHARDS),
             "objects": collected.objects,
             "deleted": collected.deleted,
             "freed_bytes": collected.freed_bytes,

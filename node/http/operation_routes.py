@@ -25,6 +25,7 @@ INCIDENT_RE = re.compile(r"[0-9a-f]{64}")
 EPOCH_RE = re.compile(r"\d{1,19}\.\d{1,19}")
 ID_RE = re.compile(r"[A-Za-z0-9_.:-]{1,400}")
 DECISIONS = ("apply", "keep", "export")
+SIGNALS = ("go_on", "stop")
 
 
 class OperationSurface(Protocol):
@@ -127,12 +128,22 @@ async def _cancel_any(surface: OperationSurface, request: Request) -> Response:
     return surface.json(await surface.operations.cancel(_id(request)))
 
 
+async def _signal_any(surface: OperationSurface, request: Request) -> Response:
+    """`go_on` accepts what an operation asks about; `stop` ends one that runs until it is told to."""
+    signal = path.decode_segment(raw(request, "signal"))
+    if signal not in SIGNALS:
+        raise BadRequest(f"an operation takes {', '.join(SIGNALS)}; not {signal!r}")
+    await surface.operations.signal(_id(request), signal)
+    return surface.json(await surface.operations.describe(_id(request)))
+
+
 OPERATION_RESOURCES: Resources = (
     ("/v1/projects/{project}/move", {"GET": _follow_move, "POST": _start_move, "DELETE": _cancel_move}),
     ("/v1/nodes/{node}/drain", {"GET": _follow_drain, "POST": _start_drain, "DELETE": _cancel_drain}),
     ("/v1/incidents/{object_id}/{epoch}", {"GET": _follow_incident}),
     ("/v1/incidents/{object_id}/{epoch}/{decision}", {"POST": _decide_incident}),
     ("/v1/control/operations", {"POST": _start_any}),
+    ("/v1/control/operations/{id}/{signal}", {"POST": _signal_any}),
     ("/v1/control/operations/{id}", {"GET": _follow_any, "DELETE": _cancel_any}),
 )
 

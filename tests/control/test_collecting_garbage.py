@@ -184,8 +184,8 @@ def test_the_workflow_collects_a_region(control: Callable[..., Any]) -> None:
         assert result.deleted > 0
         assert result.freed_bytes > 0
         assert await handle.query(CollectGarbage.progress) == {
-            "shards_done": 16,
-            "shards": 16,
+            "done": 16,
+            "total": 16,
             "objects": 3,
             "deleted": result.deleted,
             "freed_bytes": result.freed_bytes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ class Notes(Object):
 
 
 @pytest.fixture
-def regions(temporal: Any, tmp_path: Path) -> Callable[..., None]:
+def regions(temporal: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., None]:
     """`regions(scenario)`: two regions of one node each, with the control keyspace in a store of its own."""
 
     def go(scenario: Callable[[ControlPlane], Awaitable[None]]) -> None:
@@ -53,6 +54,8 @@ def regions(temporal: Any, tmp_path: Path) -> Callable[..., None]:
                 group.control = store
                 await group.start(1)
             plane = ControlPlane(temporal.address, groups, store)
+            if record := os.environ.get("DOMICILE_RECORD_HISTORIES"):
+                plane.record_into = Path(record) / request.node.name
             await plane.start()
             try:
                 await scenario(plane)
