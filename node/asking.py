@@ -45,12 +45,18 @@ class Asked:
 
     def greatest(self) -> MemberCopy | None:
         """The copy with the greatest position; stubs are no copies."""
-        copies = [
+        return max(self._copies(), key=lambda copy: (copy.position, copy.copy_id), default=None)
+
+    def with_base(self, shape: BaseShape) -> MemberCopy | None:
+        """A copy that has this base."""
+        return next((copy for copy in self._copies() if copy.shape == shape), None)
+
+    def _copies(self) -> list[MemberCopy]:
+        return [
             MemberCopy(copy, answer.position, answer.checksum, BaseShape(answer.hashes, answer.size))
             for copy, answer in self.answered.items()
             if answer.position is not None and not answer.stub
         ]
-        return max(copies, key=lambda copy: (copy.position, copy.copy_id), default=None)
 
     def positions(self, none: Position) -> tuple[tuple[str, Position], ...]:
         """For an incident's record; `none`: where a member stands that has nothing (of a birth)."""

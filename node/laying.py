@@ -5,6 +5,9 @@ The sidecar is removed first and written last: a crash in between leaves no cand
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+
 from blake3 import blake3
 
 from domicile.node import manifest as manifests
@@ -13,8 +16,16 @@ from domicile.node.asking import MemberCopy
 from domicile.node.birth import IMAGE
 from domicile.node.blobs.base import ABSENT
 from domicile.node.checksum import checksum
-from domicile.node.chunks import FETCHES_PARALLEL, ChunkRef, Segment, fetch_base, segment_key
-from domicile.node.errors import BlobMissing, Corrupt
+from domicile.node.chunks import (
+    FETCHES_PARALLEL,
+    ChunkRef,
+    Segment,
+    chunk_key,
+    fetch_base,
+    fetch_chunk,
+    segment_key,
+)
+from domicile.node.errors import BlobMissing, Corrupt, NodeError, PeerBusy, PeerGone
 from domicile.node.host import Host
 from domicile.node.log import BaseShape
 from domicile.node.manifest import Manifest
@@ -42,8 +53,10 @@ class Layer:
         self._host.failpoints.hit("lay.after-birth")
         self._write(manifest.position, 0, BaseShape(), manifest, tag, Laid(), sync=False)
 
-    async def restore(self, manifest: Manifest) -> PagedBase | None:
+    async def restore(self, manifest: Manifest, spare: MemberCopy | None = None) -> PagedBase | None:
         """Base and log as the manifest has them, verified; a large base in pages, which it gives then.
+
+        What the store has lost of those is taken from `spare`, a member that has the same base.
 
         Raises BlobMissing, Corrupt, BlobUnavailable.
         """
@@ -52,13 +65,50 @@ class Layer:
             await run(lambda: self._place_small(log))
             return None
         await run(self._clear)
-        in_pages = manifest.base_size > self._host.config.object_paged_mb << 20
-        if in_pages:
-            await run(lambda: self._size(manifest))
-        else:
-            await fetch_base(self._host.blobs, self._host.cache, manifest.image, self._place)
+        if self._large(manifest):
+            source = MemberSource(self._host, manifest.object_id, spare) if spare is not None else None
+            return await self._in_pages(manifest, log, partial(self._stored_chunk, manifest, source))
+        await fetch_base(self._host.blobs, self._host.cache, manifest.image, self._place)
         await run(lambda: self._place_log(log))
-        return await self._paged(manifest) if in_pages else None
+        return None
+
+    def _large(self, manifest: Manifest) -> bool:
+        return manifest.base_size > self._host.config.object_paged_mb << 20
+
+    async def _in_pages(self, manifest: Manifest, log: bytes, fetch: Callable[[int], Awaitable[bytes]]) -> PagedBase:
+        """Of a base that the manifest names; the log may be longer than the manifest's."""
+        await self._host.workers.run(lambda: self._size(manifest))
+        await self._host.workers.run(lambda: self._place_log(log))
+        paged = PagedBase(self._host, manifest.image, self._files.base, fetch)
+        try:
+            await paged.want(0)  # whatever opens the base reads that
+        except BaseException:
+            await paged.drop()
+            raise
+        return paged
+
+    async def _stored_chunk(self, manifest: Manifest, member: MemberSource | None, index: int) -> bytes:
+        """From the store; what it has lost, or has rotten, from a member, and back into the store."""
+        host, image = self._host, manifest.image
+        try:
+            return await fetch_chunk(host.blobs, host.cache, image, index)
+        except (BlobMissing, Corrupt) as lost:
+            if member is None:
+                raise
+            try:
+                data = await member.chunk(index)
+            except NodeError:
+                raise lost from None
+            host.log.warning("base.mended", object=image.object_id, error=str(lost))
+            await host.blobs.put(chunk_key(image.object_id, image.incarnation, image.refs[index]), data)
+            return data
+
+    async def _member_chunk(self, manifest: Manifest, member: MemberSource, index: int) -> bytes:
+        """From a member as long as it has the base; then from the store."""
+        try:
+            return await member.chunk(index)
+        except (PeerGone, PeerBusy, BlobMissing, Corrupt):
+            return await fetch_chunk(self._host.blobs, self._host.cache, manifest.image, index)
 
     def _place_small(self, log: bytes) -> None:
         """All there is of an object that was never rotated: the birth image and the log."""
@@ -79,28 +129,25 @@ class Layer:
         self._disk.write(self._files.base, b"", sync=False)
         self._disk.truncate(self._files.base, shape.size, sync=False)
 
-    async def _paged(self, manifest: Manifest) -> PagedBase:
-        """The pager, with the first chunk: whatever opens the base reads that."""
-        paged = PagedBase(self._host, manifest.image, self._files.base)
-        try:
-            await paged.want(0)
-        except BaseException:
-            await paged.drop()
-            raise
-        return paged
+    async def copy_from(self, member: MemberCopy, manifest: Manifest) -> PagedBase | None:
+        """Base and log as a member has them, verified; a large base that the manifest has too in pages.
 
-    async def copy_from(self, member: MemberCopy, manifest: Manifest) -> None:
-        """Base and log as a member has them, verified. Raises PeerGone, BlobMissing, Corrupt."""
+        Raises PeerGone, BlobMissing, Corrupt.
+        """
         source = MemberSource(self._host, manifest.object_id, member)
         log = await source.log()
         if checksum(member.shape.seed(manifest.object_id, member.position.incarnation), log) != member.checksum:
             raise Corrupt(f"object {manifest.object_id}: member {member.copy_id} sent a log without its checksum")
-        if member.shape.hashes:
-            await self._host.workers.run(self._clear)
-            await source.base(self._place)
-            await self._host.workers.run(lambda: self._place_log(log))
-        else:
-            await self._host.workers.run(lambda: self._place_small(log))
+        run = self._host.workers.run
+        if not member.shape.hashes:
+            await run(lambda: self._place_small(log))
+            return None
+        await run(self._clear)
+        if self._large(manifest) and member.shape == BaseShape.of(manifest):
+            return await self._in_pages(manifest, log, partial(self._member_chunk, manifest, source))
+        await source.base(self._place)
+        await run(lambda: self._place_log(log))
+        return None
 
     async def _log(self, manifest: Manifest) -> bytes:
         pieces: dict[Segment, bytes] = {}

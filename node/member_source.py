@@ -34,15 +34,11 @@ class MemberSource:
 
     async def base(self, place: Callable[[int, bytes], None]) -> None:
         """Every chunk of the base, verified, by `place(index, data)`: from the cache, else from the member."""
-        lacking = iter(enumerate(self._member.shape.hashes))
+        lacking = iter(range(len(self._member.shape.hashes)))
 
         async def some() -> None:
-            for index, digest in lacking:
-                data = self._host.cache.get(digest)
-                if data is None:
-                    data = await self._chunk(index, digest)
-                    self._host.cache.put(digest, data)
-                place(index, data)
+            for index in lacking:
+                place(index, await self.chunk(index))
 
         tasks = [self._host.loop.create_task(some()) for _ in range(FETCHES_PARALLEL)]
         try:
@@ -52,8 +48,11 @@ class MemberSource:
             for task in tasks:
                 task.cancel()
 
-    async def _chunk(self, index: int, digest: bytes) -> bytes:
-        at = self._member.position
+    async def chunk(self, index: int) -> bytes:
+        """One chunk of the base, verified. Raises PeerGone, PeerBusy, BlobMissing, Corrupt."""
+        at, digest = self._member.position, self._member.shape.hashes[index]
+        if (kept := self._host.cache.get(digest)) is not None:
+            return kept
         fetch = FetchChunk(self._object, at.incarnation, at.generation, index, digest)
         if (replicas := self._mine()) is not None:
             data = await replicas.fetch_chunk(fetch)
@@ -61,6 +60,7 @@ class MemberSource:
             data = await self._peers().fetch_chunk(self._address(), fetch)
         if blake3(data).digest() != digest:
             raise Corrupt(f"member {self._member.copy_id} sent chunk {index} with the wrong content")
+        self._host.cache.put(digest, data)
         return data
 
     async def _log_piece(self, fetch: FetchLog) -> bytes:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 
 from domicile.errors import NotServing
-from domicile.node.chunks import FETCHES_PARALLEL, Base, fetch_chunk
+from domicile.node.chunks import FETCHES_PARALLEL, Base
 from domicile.node.errors import BlobMissing, BlobUnavailable, Corrupt, Ended, NodeError
 from domicile.node.host import Host
 from domicile.node.paged_vfs import PagedVfs, PageUnavailable
@@ -39,9 +39,11 @@ class PagedBase:
     synced.
     """
 
-    def __init__(self, host: Host, base: Base, path: str) -> None:
+    def __init__(self, host: Host, base: Base, path: str, fetch: Callable[[int], Awaitable[bytes]]) -> None:
+        """`fetch` gives a chunk, verified. Raises NodeError."""
         self._host = host
         self._base = base
+        self._fetch = fetch
         # Held open from before the connection to after it: closing any other descriptor drops SQLite's locks.
         self._file = host.disk.open_journal(path, base.size)
         self._have = bytearray(len(base.refs))
@@ -121,7 +123,7 @@ class PagedBase:
         self.close()
 
     async def _bring(self, index: int) -> None:
-        data = await fetch_chunk(self._host.blobs, self._host.cache, self._base, index)
+        data = await self._fetch(index)
         try:
             self._file.write(index * CHUNK_BYTES, [data], sync=False)
         except OSError as error:

@@ -204,10 +204,10 @@ class Takeover:
             manifest = await self._incident(manifest, asked, at, digest)
         paged = None
         if source == "store":
-            paged = await self._layer.restore(manifest)
+            paged = await self._layer.restore(manifest, asked.with_base(shape))
         elif source == "member":
             assert member is not None
-            await self._layer.copy_from(member, manifest)
+            paged = await self._layer.copy_from(member, manifest)
         try:
             fenced, landed = await self._fence(manifest, tag, rename=at == manifest.position)
             laid = await self._ready(at, shape, fenced, landed, source, paged)
