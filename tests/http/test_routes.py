@@ -270,6 +270,7 @@ def test_health_readiness_and_the_rest(http: Any, client: Any, monkeypatch: Any)
 def test_a_wrong_method_is_a_problem_with_allow(client: Any, path: str, by_method: dict[str, Any]) -> None:
     """405 on every resource, with the methods it has; HEAD is allowed where GET is, and has no body."""
     of_operations = {"node": "n-0123456789abcdef", "object_id": "0" * 64, "epoch": "1.2", "decision": "keep"}
+    of_operations |= {"signal": "stop"}
     filled = path.format(project="acme", cls="Probe", name="x", method="get", id="move-acme", **of_operations)
     answer = client.request("PATCH", filled)
 
