@@ -87,6 +87,7 @@ class Waking:
         self._region = region
         self._nodes = {row.node_id: row for row in nodes}
         self._swept = Swept()
+        self._silent: set[str] = set()
 
     async def wake(self, rows: Sequence[Due]) -> Swept:
         """Ask for all of them, side by side by node. Raises StoreUnavailable."""
@@ -144,11 +145,13 @@ class Waking:
             batch = aims[at : at + ASK_ROWS]
             node = batch[0].node
             assert node is not None
-            request = WakeRequest(tuple((aim.due.row, aim.due.version) for aim in batch), may_forward)
+            rows = tuple((aim.due.row, aim.due.version) for aim in batch)
+            request = WakeRequest(rows, may_forward, tuple(sorted(self._silent)))
             try:
                 answer = await self._region.ask(node, "wake-alarm", msgspec.msgpack.encode(request), ASK_SECS)
             except (NodeError, DomicileError):
                 # Whoever is asked next finds out whether it is gone, and has it evicted if so.
+                self._silent.add(node.node_id)
                 again += [replace(aim, node=self._first(aim.due, {node.node_id})) for aim in batch]
                 continue
             finally:

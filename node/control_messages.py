@@ -14,11 +14,13 @@ Wake = Literal["awake", "ghost", "elsewhere", "moving", "refused"]
 class WakeRequest(msgspec.Struct, array_like=True):
     """`wake-alarm` between nodes: rows of the mirror, each with the version it was read at.
 
-    `may_forward`: an object that sleeps may be left to a member, which the answer then names.
+    `may_forward`: an object that sleeps may be left to a member, which the answer then names. `silent`: nodes that did
+    not answer when they were asked; one that holds an object is to be looked at.
     """
 
     rows: tuple[tuple[AlarmRow, int], ...]
     may_forward: bool = False
+    silent: tuple[str, ...] = ()
 
 
 class Woken(msgspec.Struct, array_like=True):

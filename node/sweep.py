@@ -24,6 +24,7 @@ from domicile.placement.rendezvous import Candidate, rank
 from domicile.placement.store import ScanExpired, StoreUnavailable
 
 WAKES_AT_ONCE = 32
+UNASKED = WakeRequest(())
 
 
 class Sweep:
@@ -59,7 +60,7 @@ class Sweep:
         """`wake-alarm`: a WakeRequest; answers a Woken for each row, in order. Raises MsgspecError."""
         request = msgspec.msgpack.decode(body, type=WakeRequest)
         dues = [Due(ObjectKey(row.scope, row.cls, row.name).id, row, version) for row, version in request.rows]
-        woken = await asyncio.gather(*(self._look_at(due, may_forward=request.may_forward) for due in dues))
+        woken = await asyncio.gather(*(self._look_at(due, request) for due in dues))
         return msgspec.msgpack.encode(woken)
 
     async def pass_over(self) -> int:
@@ -106,12 +107,12 @@ class Sweep:
             except DomicileError as error:
                 self._host.log.warning("alarm.wake", object=str(key), error=error.detail)
 
-    async def _look_at(self, due: Due, *, may_forward: bool = False) -> Woken:
+    async def _look_at(self, due: Due, asked: WakeRequest = UNASKED) -> Woken:
         row = due.row
         async with self._at_once:
             try:
                 key = ObjectKey(row.scope, row.cls, row.name)
-                residency = await self._residents.enter(key, create=False, may_forward=may_forward)
+                residency = await self._residents.enter(key, create=False, may_forward=asked.may_forward)
                 ghost = residency.incarnation != row.incarnation
                 if not ghost:
                     residency.due.woken_by(row)
@@ -120,8 +121,8 @@ class Sweep:
             except NotHome as error:
                 node = str(error.extra.get("node", ""))
                 overdue = self._host.clock.wall_ms() - row.due_ms > self._host.config.object_sweep_secs * 1000
-                if overdue and node:
-                    self._suspect(node)  # its home has had its time
+                if node and (overdue or node in asked.silent):
+                    self._suspect(node)  # its home has had its time, or does not answer
                 return Woken("elsewhere", node, error.detail)
             except DomicileError as error:
                 self._host.log.warning("alarm.wake", object=f"{row.scope}/{row.cls}/{row.name}", error=error.detail)

@@ -17,6 +17,8 @@ HOUR_MS = 3_600_000
 # `make soak` and the figures of docs/control.md take 10,000.
 MANY = int(os.environ.get("DOMICILE_SWEPT_ALARMS", "200"))
 QUIET = {"temporal": "127.0.0.1:1", "object_sweep_secs": 86_400}  # nodes leave everything to the schedule
+FAST = {"node_heartbeat_secs": 0.5, "node_renew_timeout_secs": 0.3, "node_admission_secs": 2.0, "node_ttl_secs": 60}
+FAST |= {"node_fence_margin_secs": 1.0}
 
 
 class Bell(Object):
@@ -184,6 +186,26 @@ def test_without_a_schedule_the_first_node_by_rank_takes_what_is_overdue(control
         assert await second.call("Bell", name, "rung") == 1
 
     control(scenario, Bell, worker=False, temporal="127.0.0.1:1", object_sweep_secs=1000)
+
+
+def test_a_home_that_does_not_answer_is_looked_at(control: Any) -> None:
+    """A machine that is gone without a word: the first sweep that asks it in vain has it evicted, the next one wakes
+    what it was home to."""
+
+    async def scenario(plane: Any) -> None:
+        group = plane.regions["local"]
+        await group.nodes[0].call("Bell", "a", "arm", "1h")
+        home = group.home("Bell", "a")
+        left = next(one for one in group.nodes if one is not home)
+        await home.hood.close()
+        await home.node._heartbeat.stop()  # its row stays, and no beat comes
+        group.watch.ahead_ms = HOUR_MS + 1_000  # due, and not overdue by a sweep
+        assert (await sweep(plane))["woken"] == 0
+        await group.until(lambda: len(left.node._nodes.all()) == 1, "it is evicted")
+        assert (await sweep(plane))["woken"] == 1
+        assert left.home_of("Bell", "a")
+
+    control(scenario, Bell, nodes=2, **QUIET, **FAST)
 
 
 def test_with_temporal_away_nodes_sweep(control: Any) -> None:
