@@ -62,12 +62,12 @@ class RecoveringActivities:
 
     @activity.defn(name="incident-look")
     async def look(self, asked: LookFor) -> Look:
-        """Ask every node, again and again, until others than those known have been heard of, or all that are needed."""
+        """Ask every node, again and again, until there is news, or all have been heard of that are needed."""
         region = await self._world.region(asked.incident.region)
         began, pause = self._world.clock.monotonic(), PAUSE_FIRST_SECS
         while True:
             look, _, _ = await _look(region, asked.incident)
-            news = asked.known is None or sorted(asked.known) != look.heard
+            news = asked.known is None or asked.known != look.told
             if news or look.suffices or not look.open or self._world.clock.monotonic() - began > LOOK_SECS:
                 return look
             activity.heartbeat({"heard": len(look.heard), "missing": len(look.missing)})

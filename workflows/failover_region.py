@@ -8,6 +8,7 @@ region returns, its gate is closed first, and what was answered there until then
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from domicile.workflows.attributes import mark
+from domicile.workflows.endings import to_its_end
 from domicile.workflows.failover_values import (
     AssessOrder,
     Compared,
@@ -123,13 +125,24 @@ class FailoverRegion:
 
     async def _take_over(self, asked: Failover) -> None:
         """Nothing writes into the copy any more; what it is now is kept; the home flips; the gate opens."""
-        state, project = self._state, asked.project
+        project = asked.project
         self._at("hold")
         gate: GateSeen = await self._in(asked.to, "move-read-gate", GateAt(asked.to, project), GateSeen)
         held: int = await self._control("move-draw", project, int)
         gate = await self._change(GateChange(asked.to, project, gate.version, False, held, gate.to))
         self._at("fork")
-        await self._in(asked.to, "failover-fork", ForkOrder(project, state.source, asked.to), None)
+        fork = ForkOrder(project, self._state.source, asked.to)
+        try:
+            await self._in(asked.to, "failover-fork", fork, None)
+            await to_its_end(self._flip(asked, gate), lambda: not self._state.opened_at)
+        except (ActivityError, asyncio.CancelledError):
+            if not self._state.term:
+                await to_its_end(self._in(asked.to, "failover-unfork", fork, None), lambda: False)
+            raise
+
+    async def _flip(self, asked: Failover, gate: GateSeen) -> None:
+        """From here on it only goes forward."""
+        state, project = self._state, asked.project
         self._at("flip")
         marked: Marked = await self._control("move-flip", self._mark_step(), Marked)
         state.mark, state.term = marked.mark, marked.term

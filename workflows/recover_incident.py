@@ -7,9 +7,10 @@ shown, row by row, to a person who says `apply`, `keep` or, first, `export`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -18,6 +19,8 @@ from domicile.workflows.attributes import mark
 from domicile.workflows.queues import region_queue
 
 WAIT_DAYS = 7.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,16 @@ class Look:
     source: str = ""
     position: str = ""
 
+    @property
+    def told(self) -> list[str]:
+        """By what one look differs from the next."""
+        return [*self.heard, self.position]
+
 
 @dataclass(frozen=True)
 class LookFor:
-    """The input of `incident-look`: it answers when others than `known` have been heard of, at once where that is None,
-    and after an hour in any case."""
+    """The input of `incident-look`: it answers when something else than `known` can be told, at once where that is
+    None, and after an hour in any case."""
 
     incident: Incident
     known: list[str] | None
@@ -137,15 +145,11 @@ class RecoverIncident:
         while self._look.open and not (self._look.suffices or self._decided):
             if known is not None and workflow.now() >= until:
                 return
-            looking = asyncio.ensure_future(self._do("incident-look", LookFor(asked, known), Look, asked, hours=2))
-            deciding = asyncio.ensure_future(workflow.wait_condition(lambda: self._decided))
-            await workflow.wait([looking, deciding], return_when=asyncio.FIRST_COMPLETED)
-            deciding.cancel()
-            if not looking.done():
-                looking.cancel()
+            looking = self._do("incident-look", LookFor(asked, known), Look, asked, hours=2)
+            look: Look | None = await _unless(looking, lambda: self._decided)
+            if look is None:
                 return
-            self._look = looking.result()
-            known = self._look.heard
+            self._look, known = look, look.told
 
     @property
     def _decided(self) -> bool:
@@ -157,8 +161,9 @@ class RecoverIncident:
             return await self._forgotten(asked, Closed("void"))
         if self._look.source:
             self._at("compare", asked)
-            self._branch = await self._do("incident-compare", asked, Branch, asked, hours=2)
-        elif not (self._look.suffices or self._decision):
+            comparing = self._do("incident-compare", asked, Branch, asked, hours=2)
+            self._branch = await _unless(comparing, lambda: self._decision == "keep")
+        elif not (self._look.suffices or self._decision == "keep"):
             return self._result(asked, Closed("open"))
         if self._branch is None or not (self._branch.rows or self._branch.altered):
             closed = await self._decide(asked, "keep")
@@ -249,3 +254,15 @@ class RecoverIncident:
             heartbeat_timeout=timedelta(minutes=1),
             retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=30)),
         )
+
+
+async def _unless(work: Coroutine[Any, Any, T], decided: Callable[[], bool]) -> T | None:
+    """What `work` gives; None, and it is cancelled, once somebody has decided what it was for."""
+    working = asyncio.ensure_future(work)
+    deciding = asyncio.ensure_future(workflow.wait_condition(decided))
+    await workflow.wait([working, deciding], return_when=asyncio.FIRST_COMPLETED)
+    deciding.cancel()
+    if working.done():
+        return working.result()
+    working.cancel()
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -160,6 +161,30 @@ def test_a_branch_that_a_newer_owner_would_cut_waits_in_lost(control: Callable[.
         result: Recovered = await handle.result()
         assert (result.outcome, result.left) == ("applied", 0)
         everything = {"1": "before", "2": "changed", "3": "lost", "4": "served", "5": "after 2"}
+        assert await server.call("Ledger", "one", "all") == everything
+        await closed(plane)
+
+    control(scenario, Ledger, nodes=4, **THREE)
+
+
+def test_what_the_killed_owner_left_is_found_where_its_members_are_lost(control: Callable[..., Any]) -> None:
+    """Both members return wiped, as other copies: nobody can say that nothing is missing. The owner's file is shown."""
+
+    async def scenario(plane: Any) -> None:
+        group = plane.regions["local"]
+        server, members = await lose(group)
+        await server.call("Ledger", "one", "note", 4, "served")
+        for one in members:
+            shutil.rmtree(one.root / "replicas")
+        await back(group, group.killed, *members)
+        handle = await recover(plane, await incident(plane))
+        await plane.until(lambda: _heard(handle, 1), "only the one that answered is heard")
+        progress = await handle.query(RecoverIncident.progress)
+        assert (progress["step"], len(progress["missing"])) == ("look", 2)
+        await handle.signal(RecoverIncident.apply)
+        result: Recovered = await handle.result()
+        assert (result.outcome, result.left, len(result.missing)) == ("applied", 0, 2)
+        everything = {"1": "before", "2": "changed", "3": "lost", "4": "served"}
         assert await server.call("Ledger", "one", "all") == everything
         await closed(plane)
 

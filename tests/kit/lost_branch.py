@@ -56,6 +56,7 @@ async def lose(group: Any) -> tuple[Any, list[Any]]:
     home.node._host.blobs = CutOff(group.blobs)
     for id, what in ((2, "changed"), (3, "lost")):
         await home.call("Ledger", "one", "note", id, what, key=f"key {id}")
+    group.killed = home
     for one in (home, *members):
         await one.crash()
     await back(group, behind)
