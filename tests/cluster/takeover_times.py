@@ -143,7 +143,11 @@ class _Clusters:
         self._cluster = Cluster(self._where / "cluster", settings=settings)
 
     def __enter__(self) -> Cluster:
-        self._cluster.start()
+        try:
+            self._cluster.start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self._cluster
 
     def __exit__(self, *_: object) -> None:
