@@ -12,7 +12,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from domicile.activities import branch_report
-from domicile.activities.world import RegionWorld, World
+from domicile.activities.world import RegionUnknownError, RegionWorld, World
 from domicile.errors import DomicileError, NotHome
 from domicile.node.chunks import LOST, SERVED, lost_key
 from domicile.node.errors import PeerBusy, PeerGone
@@ -27,7 +27,8 @@ from domicile.node.incident_messages import (
 )
 from domicile.node.row_diff import diff
 from domicile.placement.incidents import IncidentRow, Incidents
-from domicile.placement.records import Epoch, Held, NodeRow
+from domicile.placement.records import Epoch, Forwarded, Held, NodeRow, ObjectKey
+from domicile.placement.store import StoreUnavailable
 from domicile.workflows.recover_incident import Branch, Closed, Decision, Incident, Look, LookFor
 from domicile.workflows.watch_incidents import WatchRegion
 
@@ -40,7 +41,8 @@ REPORT = "diff.json"
 STORED = "stored"
 
 T = TypeVar("T")
-Found = tuple[NodeRow, BranchesFound]
+Found = tuple[RegionWorld, NodeRow, BranchesFound]
+BranchHere = tuple[RegionWorld, NodeRow, BranchAt]
 
 
 class RecoveringActivities:
@@ -55,10 +57,14 @@ class RecoveringActivities:
 
     @activity.defn(name="incidents-open")
     async def open(self, asked: WatchRegion) -> list[Incident]:
-        """The open incidents, up to 200: a history takes no more, and the next run comes soon."""
+        """The open incidents of objects that live here; one that moved took its incidents along.
+
+        Up to 200: a history takes no more, and the next run comes soon.
+        """
         region = await self._world.region(asked.region)
         found = await Incidents(region.store, region.keys).open()
-        return [Incident(asked.region, one.object_id, one.epoch) for one in found[:OPEN_MAX]]
+        here = [one for one in found[:OPEN_MAX] if not await _lives_elsewhere(region, one.row)]
+        return [Incident(asked.region, one.object_id, one.epoch) for one in here]
 
     @activity.defn(name="incident-look")
     async def look(self, asked: LookFor) -> Look:
@@ -66,7 +72,7 @@ class RecoveringActivities:
         region = await self._world.region(asked.incident.region)
         began, pause = self._world.clock.monotonic(), PAUSE_FIRST_SECS
         while True:
-            look, _, _ = await _look(region, asked.incident)
+            look, _, _ = await self._look(region, asked.incident)
             news = asked.known is None or asked.known != look.told
             if news or look.suffices or not look.open or self._world.clock.monotonic() - began > LOOK_SECS:
                 return look
@@ -78,15 +84,17 @@ class RecoveringActivities:
     async def compare(self, asked: Incident) -> Branch:
         """Have the longest branch stored as databases, and say by rows what differs from what was served."""
         region = await self._world.region(asked.region)
-        _, row, branches = await _look(region, asked)
+        _, row, branches = await self._look(region, asked)
         if row is None or not (branches or row.stored):
             raise ApplicationError(f"the branch of {asked.object_id} is not to be had: its node is away")
         epoch = Epoch.parse(asked.epoch)
-        if not row.stored:
-            node, branch = branches[0]
-            request = StoreBranch(asked.object_id, epoch, row.served, row.checksum, branch.source)
-            await self._beating(region.ask(node, "incident-store", msgspec.msgpack.encode(request), STORE_SECS))
         served, lost, report = (lost_key(asked.object_id, epoch, part) for part in (SERVED, LOST, REPORT))
+        if not row.stored:
+            there, node, branch = branches[0]
+            request = StoreBranch(asked.object_id, epoch, row.served, row.checksum, branch.source)
+            await self._beating(there.ask(node, "incident-store", msgspec.msgpack.encode(request), STORE_SECS))
+            for key in (served, lost) if there is not region else ():
+                await region.blobs.put(key, (await there.blobs.get(key)).data)
         before, after = (await region.blobs.get(served)).data, (await region.blobs.get(lost)).data
         found = await self._beating(asyncio.to_thread(partial(diff, before, after)))
         await region.blobs.put(report, branch_report.full(found))
@@ -100,6 +108,8 @@ class RecoveringActivities:
         row = await Incidents(region.store, region.keys).get(asked.incident.object_id, asked.incident.epoch)
         if row is None:
             return Closed("void")
+        if await _lives_elsewhere(region, row):
+            return Closed("moved")
         epoch = Epoch.parse(asked.incident.epoch)
         life = None if row.born else row.served.incarnation
         action: Any = asked.action
@@ -113,12 +123,51 @@ class RecoveringActivities:
         """The incident is closed: `lost/` of every node that answers gives it up, then the row goes."""
         region = await self._world.region(asked.region)
         body = msgspec.msgpack.encode(ForgetBranch(asked.object_id, Epoch.parse(asked.epoch)))
-        for node in await region.nodes():
-            try:
-                await region.ask(node, "incident-forget", body, FIND_SECS)
-            except (PeerGone, PeerBusy, DomicileError) as error:
-                self._world.log.warning("incident.forget", node=node.node_id, object=asked.object_id, error=str(error))
+        for where in (region, *await self._others(region)):
+            for node in await where.nodes():
+                try:
+                    await where.ask(node, "incident-forget", body, FIND_SECS)
+                except (PeerGone, PeerBusy, DomicileError) as error:
+                    self._world.log.warning(
+                        "incident.forget", node=node.node_id, object=asked.object_id, error=str(error)
+                    )
         await Incidents(region.store, region.keys).close(asked.object_id, asked.epoch)
+
+    async def _look(self, region: RegionWorld, asked: Incident) -> tuple[Look, IncidentRow | None, list[BranchHere]]:
+        """What is known now, the row, and the branches, the longest first. Copies of an object that has moved are with
+        the nodes of the region it came from."""
+        row = await Incidents(region.store, region.keys).get(asked.object_id, asked.epoch)
+        if row is None:
+            return Look(open=False), None, []
+        named = f"{row.scope}/{row.cls}/{row.name}"
+        if await _lives_elsewhere(region, row):
+            return Look(open=False, named=named, moved=True), row, []
+        if row.stored:
+            return Look(open=True, named=named, suffices=True, source=STORED), row, []
+        body = msgspec.msgpack.encode(FindBranches(asked.object_id, Epoch.parse(asked.epoch), row.served, row.asked))
+        found = await _ask_all(region, body)
+        look, branches = _looked(row, named, found)
+        if look.suffices:
+            return look, row, branches
+        for other in await self._others(region):
+            found += await _ask_all(other, body)
+        look, branches = _looked(row, named, found)
+        return look, row, branches
+
+    async def _others(self, region: RegionWorld) -> list[RegionWorld]:
+        """The other regions, as far as they answer."""
+        others = []
+        for row in await self._world.regions():
+            if row.name == region.name:
+                continue
+            try:
+                other = await self._world.region(row.name)
+                await other.nodes()
+            except (StoreUnavailable, RegionUnknownError, OSError, ValueError) as error:
+                self._world.log.warning("incident.region", region=row.name, error=str(error))
+            else:
+                others.append(other)
+        return others
 
     async def _beating(self, work: Any) -> Any:
         """What takes longer than a heartbeat may: the activity shows that it lives."""
@@ -132,33 +181,33 @@ class RecoveringActivities:
         return task.result()
 
 
-async def _look(
-    region: RegionWorld, asked: Incident
-) -> tuple[Look, IncidentRow | None, list[tuple[NodeRow, BranchAt]]]:
-    """What is known now, the row, and the branches, the longest first."""
-    row = await Incidents(region.store, region.keys).get(asked.object_id, asked.epoch)
-    if row is None:
-        return Look(open=False), None, []
-    named = f"{row.scope}/{row.cls}/{row.name}"
-    if row.stored:
-        return Look(open=True, named=named, suffices=True, source=STORED), row, []
-    request = FindBranches(asked.object_id, Epoch.parse(asked.epoch), row.served, row.asked)
-    found = await _ask_all(region, msgspec.msgpack.encode(request))
-    heard = {copy for copy, _ in row.answered} | {answer.copy_id for _, answer in found if answer.heard}
+def _looked(row: IncidentRow, named: str, found: list[Found]) -> tuple[Look, list[BranchHere]]:
+    heard = {copy for copy, _ in row.answered} | {answer.copy_id for _, _, answer in found if answer.heard}
     missing = sorted(set(row.asked) - heard)
-    branches = [(node, branch) for node, answer in found for branch in answer.branches]
-    branches.sort(key=lambda one: one[1].position, reverse=True)
+    branches = [(where, node, branch) for where, node, answer in found for branch in answer.branches]
+    branches.sort(key=lambda one: one[2].position, reverse=True)
     look = Look(
         open=True,
         named=named,
         heard=sorted(heard & set(row.asked)),
         missing=missing,
         suffices=not missing or 0 < row.needed <= len(heard & set(row.asked)),
-        node=branches[0][0].node_id if branches else "",
-        source=branches[0][1].source if branches else "",
-        position=str(branches[0][1].position) if branches else "",
+        node=branches[0][1].node_id if branches else "",
+        source=branches[0][2].source if branches else "",
+        position=str(branches[0][2].position) if branches else "",
     )
-    return look, row, branches
+    return look, branches
+
+
+async def _lives_elsewhere(region: RegionWorld, row: IncidentRow) -> bool:
+    """Whether the object was moved to another region, or placed there by itself."""
+    if not row.scope:
+        return False
+    key = ObjectKey(row.scope, row.cls, row.name)
+    decision, lease = await region.gates.read(key), await region.leases.read(key.id)
+    gate = decision.gate
+    gone = gate is not None and not gate.open and gate.to not in (None, region.name)
+    return gone or (lease is not None and isinstance(lease.row.state, Forwarded))
 
 
 async def _ask_all(region: RegionWorld, body: bytes) -> list[Found]:
@@ -167,7 +216,7 @@ async def _ask_all(region: RegionWorld, body: bytes) -> list[Found]:
             answer = await region.ask(node, "incident-find", body, FIND_SECS)
         except (PeerGone, PeerBusy, DomicileError):
             return None  # not heard; asked again
-        return node, msgspec.msgpack.decode(answer, type=BranchesFound)
+        return region, node, msgspec.msgpack.decode(answer, type=BranchesFound)
 
     answers = await asyncio.gather(*(one(node) for node in await region.nodes() if node.peer))
     return [answer for answer in answers if answer is not None]

@@ -40,7 +40,8 @@ class Incident:
 class Look:
     """What can be found now. `named`: the object; `asked` and `heard` are copy ids; enough of them `suffices`.
 
-    `node`, `source` and `position` are the branch's; empty where there is none. `open`: the incident is on record.
+    `node`, `source` and `position` are the branch's; empty where there is none. `open`: the incident is on record here;
+    `moved`: the object took it to another region.
     """
 
     open: bool
@@ -51,6 +52,7 @@ class Look:
     node: str = ""
     source: str = ""
     position: str = ""
+    moved: bool = False
 
     @property
     def told(self) -> list[str]:
@@ -105,7 +107,7 @@ class Closed:
 @dataclass(frozen=True)
 class Recovered:
     """The result. `outcome`: harmless (nothing was lost), laid, applied, kept, void (the object is gone, or closed it
-    before), or open (the copies never returned: `missing`)."""
+    before), moved (recovered in the region the object went to), or open (the copies never returned: `missing`)."""
 
     object_id: str
     epoch: str
@@ -157,6 +159,8 @@ class RecoverIncident:
         return self._decision == "keep" or (self._decision == "apply" and bool(self._look.source))
 
     async def _close(self, asked: Incident) -> Recovered:
+        if self._look.moved:
+            return self._result(asked, Closed("moved"))
         if not self._look.open:
             return await self._forgotten(asked, Closed("void"))
         if self._look.source:
@@ -171,7 +175,7 @@ class RecoverIncident:
         if not self._decision:
             self._at("lay", asked)
             closed = await self._decide(asked, "lay")
-            if closed.outcome in ("laid", "void"):
+            if closed.outcome in ("laid", "void", "moved"):
                 return await self._forgotten(asked, closed)
             self._why = closed.why or "the object was written since"
             self._at("decide", asked)
@@ -184,7 +188,9 @@ class RecoverIncident:
         return closed
 
     async def _forgotten(self, asked: Incident, closed: Closed, *, harmless: bool = False) -> Recovered:
-        """It is closed: what was kept for it may go."""
+        """It is closed: what was kept for it may go. Of one that moved meanwhile, the other region takes it up."""
+        if closed.outcome == "moved":
+            return self._result(asked, closed)
         await self._do("incident-forget", asked, None, asked)
         return self._result(asked, closed, outcome="harmless" if harmless and closed.outcome == "kept" else "")
 

@@ -17,12 +17,11 @@ from domicile.workflows.queues import CONTROL_QUEUE
 from domicile.workflows.recover_incident import Incident, Recovered, RecoverIncident
 
 
-async def incident(plane: Any) -> Incident:
+async def incident(plane: Any, region: str = "local") -> Incident:
     """The one that is on record."""
-    group = plane.regions["local"]
-    (found,) = await Incidents(group.store, Keys("domicile", "local")).open()
+    (found,) = await Incidents(plane.regions[region].store, Keys("domicile", region)).open()
     assert found.object_id == KEY.id
-    return Incident("local", found.object_id, found.epoch)
+    return Incident(region, found.object_id, found.epoch)
 
 
 async def recover(plane: Any, asked: Incident) -> Any:
@@ -229,3 +228,28 @@ def test_a_worker_that_dies_anywhere_changes_nothing(control: Callable[..., Any]
         await closed(plane)
 
     control(scenario, Ledger, nodes=4, **THREE)
+
+
+def test_an_incident_moves_with_its_object(control: Callable[..., Any]) -> None:
+    """The project moves while the copies are away; they return in the old region, the branch is laid in the new one."""
+
+    async def scenario(plane: Any) -> None:
+        a, b = plane.regions["a"], plane.regions["b"]
+        server, members = await lose(a)
+        assert await server.call("Ledger", "one", "all") == {"1": "before", "2": "before"}
+        in_a = await incident(plane, "a")
+        waiting = await recover(plane, in_a)
+        await at_step(plane, waiting, "look")
+        moved = await plane.client.start_workflow(
+            "MoveProject", {"project": "demo", "to": "b"}, id="move-demo", task_queue=CONTROL_QUEUE
+        )
+        assert (await moved.result())["moved"]
+        await back(a, *members)
+        assert (await waiting.result()).outcome == "moved"
+        handle = await recover(plane, await incident(plane, "b"))
+        result: Recovered = await handle.result()
+        assert (result.outcome, result.left) == ("laid", 0)
+        assert await b.nodes[0].call("Ledger", "one", "all") == {"1": "before", "2": "changed", "3": "lost"}
+        assert not await Incidents(b.store, Keys("domicile", "b")).open()
+
+    control(scenario, Ledger, regions=("a", "b"), nodes=4, **THREE)
