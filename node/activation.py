@@ -15,7 +15,7 @@ from domicile.node.engine import open_engine
 from domicile.node.errors import BlobError, BlobMissing, Corrupt, NodeError
 from domicile.node.host import Host
 from domicile.node.own_copy import Files
-from domicile.node.residency import Residency
+from domicile.node.residency import Phase, Residency
 from domicile.node.room import make_way, prefer_member
 from domicile.node.takeover import Early, NoQuorum, OutOfDate, lay
 from domicile.node.workers import Job
@@ -261,7 +261,7 @@ class Activation:
         residency = Residency(host, key, spec, claimed, laid, engine)
         if landing is not None:
             residency.landing = True
-            residency.refuse(landing.refusal)
+            refuse(residency, landing.refusal)
         try:
             residency.due.start()
         except Exception as error:  # whatever it is, the next activation may not find the connection open
@@ -269,6 +269,13 @@ class Activation:
             await residency.over
             raise
         return residency
+
+
+def refuse(residency: Residency, refusal: DomicileError) -> None:
+    """Nobody's call runs there any more: what waits and what comes is refused so. What runs finishes; then release."""
+    if residency.phase is not Phase.OVER:
+        residency.phase, residency.refusal = Phase.ENDING, refusal
+        residency.mailbox.close(refusal)
 
 
 def _told(error: Exception) -> str:

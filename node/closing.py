@@ -45,7 +45,7 @@ def _close_clean(host: Host, residency: Residency) -> Released:
 
 async def run_sleep_hook(host: Host, residency: Residency) -> None:
     """`on_sleep`, before the last flush; its failure holds up nothing."""
-    hook = residency.spec.hooks.get("on_sleep")
+    hook = None if residency.landing else residency.spec.hooks.get("on_sleep")
     if hook is not None and (error := (await residency.run_hook(hook, ())).error) is not None:
         host.log.warning("on_sleep.failed", object=str(residency.key), error=str(error))
 

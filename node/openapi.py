@@ -34,6 +34,14 @@ def _in(where: str, name: str, schema: Schema, about: str) -> Schema:
     return {"in": where, "name": name, "required": where == "path", "schema": schema, "description": about}
 
 
+_MOVE = _record(
+    {"to": {"type": "string"}},
+    {
+        "mb_per_sec": {"type": "number", "minimum": 0},
+        "keep_hours": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+    },
+    closed=True,
+)
 _PATH = {
     "project": _in("path", "project", _PROJECT_ID, "a project's id"),
     "cls": _in("path", "cls", _IDENTIFIER, "a class of the application, or Database"),
@@ -210,14 +218,6 @@ def _operation_paths() -> dict[str, Schema]:
     by_id = _in("path", "id", {"type": "string", "pattern": "^[A-Za-z0-9_.:-]{1,400}$"}, "an operation's id")
     signal = _in("path", "signal", {"type": "string", "enum": ["go_on", "stop"]}, "what it is told")
     where = _json_body(_record({}, {"region": {"anyOf": [_PROJECT_ID, {"type": "null"}]}}, closed=True), required=False)
-    move = _record(
-        {"to": {"type": "string"}},
-        {
-            "mb_per_sec": {"type": "number", "minimum": 0},
-            "keep_hours": {"anyOf": [{"type": "number"}, {"type": "null"}]},
-        },
-        closed=True,
-    )
     started = _json_body(_record({"workflow": {"type": "string"}, "input": _OBJECT}, closed=True), required=True)
 
     def followable(at: list[Schema], about: str, body: Schema | None = None) -> Schema:
@@ -226,7 +226,7 @@ def _operation_paths() -> dict[str, Schema]:
         return start | {"get": follow, "delete": _operation(f"cancel {about}", followed, at)}
 
     return {
-        "/v1/projects/{project}/move": followable([project], "a project's move", _json_body(move, required=True)),
+        "/v1/projects/{project}/move": followable([project], "a project's move", _json_body(_MOVE, required=True)),
         "/v1/nodes/{node}/drain": followable([node], "a node's drain", where),
         "/v1/incidents/{object_id}/{epoch}": {"get": _operation("an incident's recovery", followed, incident)},
         "/v1/incidents/{object_id}/{epoch}/database": {

@@ -49,23 +49,19 @@ class Phase(Enum):
 
 
 class Residency:
-    """One object, awake here."""
+    """One object, awake here. `refusal`: what callers get while it ends because the object goes elsewhere."""
 
     def __init__(
         self, host: Host, key: ObjectKey, spec: ClassSpec, claimed: Claimed, laid: Laid, engine: Engine
     ) -> None:
         self._host = host
-        self.key = key
-        self.spec = spec
-        self.landing = False  # claimed to land what there is, and not to serve
-        self.claimed = claimed
+        self.key, self.spec, self.claimed = key, spec, claimed
         self.epoch: Epoch = claimed.epoch
         self.incarnation: Incarnation = laid.position.incarnation
-        self.engine = engine
-        self.phase = Phase.SERVING
-        self.refusal: DomicileError | None = None
+        self.engine, self.phase = engine, Phase.SERVING
         self.began = self.last_used = self.verified = host.clock.monotonic()
-        self.called = False
+        self.refusal: DomicileError | None = None
+        self.called = self.landing = False  # landing: claimed to land what there is, and not to serve
         self.over: asyncio.Future[None] = host.loop.create_future()
         self._closing: asyncio.Task[None] | None = None
         self._rested = 0.0
@@ -226,13 +222,6 @@ class Residency:
 
     # Its end.
 
-    def refuse(self, refusal: DomicileError) -> None:
-        """Nobody else's call runs here: what waits and what comes is refused so. What runs finishes; then release."""
-        if self.phase is not Phase.OVER:
-            self.phase = Phase.ENDING
-            self.refusal = refusal
-            self.mailbox.close(refusal)
-
     async def release(self) -> Released | None:
         """End well: stop, land, close; gives what to write into the lease row. None when the right was lost meanwhile.
 
@@ -244,8 +233,7 @@ class Residency:
             await self.leg.flush()  # a base's chunks are read between calls, so before the object stands still for good
             async with self.mailbox.alone():
                 self.mailbox.close(self.refusal or Ended("the object goes to sleep"))
-                if not self.landing:
-                    await run_sleep_hook(self._host, self)
+                await run_sleep_hook(self._host, self)
                 self.due.stop()
                 await self.leg.flush()
                 return await close_clean(self._host, self)

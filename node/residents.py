@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from domicile.errors import DomicileError, NoSuchObject, NotHome
-from domicile.node.activation import Activation, Landing
+from domicile.node.activation import Activation, Landing, refuse
 from domicile.node.errors import Fenced, NodeError
 from domicile.node.host import Host
 from domicile.node.lease_watch import LeaseWatch
@@ -225,7 +225,7 @@ class Residents:
     def send_away(self, residency: Residency, refusal: DomicileError) -> None:
         """End the residency well; from now on its callers are refused so."""
         serving = residency.serving
-        residency.refuse(refusal)
+        refuse(residency, refusal)
         if serving:
             self._sleep_soon([residency])
 

@@ -6,11 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
+from temporalio.common import RetryPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ChildWorkflowError
 
 from domicile.workflows.attributes import mark
 from domicile.workflows.move_values import Expire, ExpireProgress
-from domicile.workflows.queues import region_queue
+from domicile.workflows.queues import CONTROL_QUEUE, region_queue
 
 
 @workflow.defn(name="ExpireCopy")
@@ -48,3 +49,18 @@ class ExpireCopy:
         """{"step", "objects", "expired", "cancellable"}."""
         now = self._progress
         return {"step": self._step, "objects": now.objects, "expired": now.expired, "cancellable": True}
+
+
+async def expire_later(expire: Expire) -> None:
+    """Started by a move that ends; it goes on by itself, in the place of one that an earlier move from there began."""
+    try:
+        await workflow.start_child_workflow(
+            ExpireCopy.run,
+            expire,
+            id=f"expire-{expire.project}-{expire.region}",
+            task_queue=CONTROL_QUEUE,
+            parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
+        )
+    except ChildWorkflowError as error:
+        workflow.logger.warning("the old copy will not expire by itself: %s", error)

@@ -11,20 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from domicile.workflows.attributes import mark
 from domicile.workflows.copy_values import CopyProgress
 from domicile.workflows.endings import to_its_end
-from domicile.workflows.queues import CONTROL_QUEUE, region_queue
+from domicile.workflows.steps import in_control, in_region
 
 FORWARDS_MAX = 4
-RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10))
 
 T = TypeVar("T")
 
@@ -127,9 +124,9 @@ class MoveObject:
 
     async def _found(self, asked: MoveOne) -> str:
         """The region it lives in, from its project's home on by forwarding rows."""
-        region: str = await self._control("object-begin", asked, str)
+        region: str = await in_control("object-begin", asked, str)
         for _ in range(FORWARDS_MAX):
-            looked: ObjectLooked = await self._in(region, "object-look", self._there(asked, region), ObjectLooked)
+            looked: ObjectLooked = await in_region(region, "object-look", self._there(asked, region), ObjectLooked)
             if looked.there:
                 return region
             if not looked.forwarded:
@@ -141,35 +138,35 @@ class MoveObject:
 
     async def _until_opened(self, asked: MoveOne) -> None:
         self._at("prepare")
-        before: ObjectLooked = await self._in(asked.to, "object-look", self._there(asked, asked.to), ObjectLooked)
+        before: ObjectLooked = await in_region(asked.to, "object-look", self._there(asked, asked.to), ObjectLooked)
         self._had_gate = before.gate > 0
-        self._term = await self._control("move-draw", asked.project, int)
+        self._term = await in_control("move-draw", asked.project, int)
         closed = self._there(asked, asked.to, to=self._source, term=self._term, gate=before.gate)
-        self._gate = await self._whole(self._in(asked.to, "object-close-gate", closed, int))
+        self._gate = await self._whole(in_region(asked.to, "object-close-gate", closed, int))
         self._at("copy")
         await self._copy(asked)
         self._at("hold")
         self._began = workflow.now().timestamp()
         held = self._there(asked, self._source, to=asked.to)
-        self._held = await self._in(self._source, "object-hold", held, int, secs=3600)
+        self._held = await in_region(self._source, "object-hold", held, int, secs=3600)
         self._at("last copy")
         await self._copy(asked)
         self._opened = True
 
     async def _open_and_forward(self, asked: MoveOne) -> None:
         self._at("open")
-        there: ObjectLooked = await self._in(asked.to, "object-look", self._there(asked, asked.to), ObjectLooked)
-        term = await self._control("move-draw", asked.project, int)
+        there: ObjectLooked = await in_region(asked.to, "object-look", self._there(asked, asked.to), ObjectLooked)
+        term = await in_control("move-draw", asked.project, int)
         opened = self._there(asked, asked.to, term=term, lease=there.lease, gate=self._gate)
-        await self._in(asked.to, "object-open", opened, int)
+        await in_region(asked.to, "object-open", opened, int)
         self._ended = workflow.now().timestamp()
         self._at("forward")
         forward = self._there(asked, self._source, to=asked.to, term=term, lease=self._held)
-        await self._in(self._source, "object-forward", forward, None)
+        await in_region(self._source, "object-forward", forward, None)
 
     async def _copy(self, asked: MoveOne) -> None:
         order = self._there(asked, self._source, to=asked.to, term=self._term)
-        copied: CopyProgress = await self._in(asked.to, "object-copy", order, CopyProgress, secs=3600)
+        copied: CopyProgress = await in_region(asked.to, "object-copy", order, CopyProgress, secs=3600)
         self._bytes += copied.bytes
 
     async def _go_back(self, asked: MoveOne) -> None:
@@ -178,9 +175,9 @@ class MoveObject:
         if not self._gate:
             return
         held = self._there(asked, self._source, to=asked.to, lease=self._held)
-        await self._in(self._source, "object-let-go", held, None)
+        await in_region(self._source, "object-let-go", held, None)
         undo = self._there(asked, asked.to, to=self._source, gate=self._gate, had_gate=self._had_gate)
-        await self._in(asked.to, "object-undo", undo, None)
+        await in_region(asked.to, "object-undo", undo, None)
 
     def _there(self, asked: MoveOne, region: str, **more: Any) -> ObjectAt:
         return ObjectAt(region, asked.project, asked.cls, asked.name, **more)
@@ -194,21 +191,3 @@ class MoveObject:
 
     async def _whole(self, work: Coroutine[Any, Any, T]) -> T:
         return await to_its_end(work, lambda: not self._opened and not self._undoing)
-
-    async def _control(self, name: str, given: Any, result: Any) -> Any:
-        return await self._activity(CONTROL_QUEUE, name, given, result, 30)
-
-    async def _in(self, region: str, name: str, given: Any, result: Any, secs: int = 30) -> Any:
-        return await self._activity(region_queue(region), name, given, result, secs)
-
-    async def _activity(self, queue: str, name: str, given: Any, result: Any, secs: int) -> Any:
-        return await workflow.execute_activity(
-            name,
-            given,
-            result_type=result,
-            task_queue=queue,
-            start_to_close_timeout=timedelta(seconds=secs),
-            heartbeat_timeout=timedelta(seconds=60) if secs > 60 else None,
-            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            retry_policy=RETRY,
-        )

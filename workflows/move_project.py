@@ -16,13 +16,12 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 from domicile.workflows.attributes import mark
 from domicile.workflows.copy_values import CopyOrder, CopyProgress
 from domicile.workflows.endings import to_its_end
-from domicile.workflows.expire_copy import ExpireCopy
+from domicile.workflows.expire_copy import expire_later
 from domicile.workflows.move_values import (
     Begun,
     CopyStep,
@@ -38,12 +37,11 @@ from domicile.workflows.move_values import (
     Moved,
     MoveState,
 )
-from domicile.workflows.queues import CONTROL_QUEUE, region_queue
+from domicile.workflows.steps import in_control, in_region
 
 PASSES_MAX = 3
 ENOUGH_BYTES = 64 << 20
-RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10))
-AFTER_FLIP = ("open", "name", "clear", "done")
+LONG_SECS = 24 * 3600.0
 
 T = TypeVar("T")
 
@@ -66,38 +64,25 @@ class MoveProject:
         self._run_id = workflow.info().first_execution_run_id
         self._state = asked.state or self._state
         try:
-            if self._state.step not in AFTER_FLIP and not await self._until_flipped():
-                return self._moved(moved=False, detail=f"{asked.project} is in {asked.to} already")
+            if not self._state.past_return and not await self._until_flipped():
+                return self._state.moved(asked, moved=False, detail=f"{asked.project} is in {asked.to} already")
         except (ActivityError, ApplicationError, asyncio.CancelledError) as error:
-            if self._state.step not in AFTER_FLIP:
+            if not self._state.past_return:
                 await self._to_its_end(self._go_back())
                 if workflow.cancellation_reason() is not None:
                     raise asyncio.CancelledError("the move was cancelled") from error
                 raise
         await self._to_its_end(self._roll_forward())
-        return self._moved(moved=True)
+        return self._state.moved(asked, moved=True)
 
     @workflow.query
     def progress(self) -> dict[str, Any]:
         """{"step", "project", "source", "to", "cancellable", "pass", "objects", "done", "total", "copied_objects",
         "copied_bytes", "landed", "incidents", "unserved_secs"}; the steps under way tell more by their heartbeats."""
-        state, asked = self._state, self._asked
-        return {
-            "step": "going back" if self._undoing else state.step,
-            "project": asked.project if asked else "",
-            "source": state.source,
-            "to": asked.to if asked else "",
-            "cancellable": state.step not in AFTER_FLIP and not self._undoing,
-            "pass": state.passes,
-            "objects": max(state.objects, state.progress.objects),
-            "done": state.progress.objects,
-            "total": state.objects or None,
-            "copied_objects": state.copied_objects,
-            "copied_bytes": state.copied_bytes,
-            "landed": state.landed,
-            "incidents": state.incidents,
-            "unserved_secs": self._unserved(),
-        }
+        shown = self._state.shown()
+        to, project = (self._asked.to, self._asked.project) if self._asked else ("", "")
+        going_back = {"step": "going back", "cancellable": False} if self._undoing else {}
+        return {"project": project, "to": to, **shown, **going_back}
 
     @workflow.signal
     def go_on(self) -> None:
@@ -108,7 +93,7 @@ class MoveProject:
 
     async def _until_flipped(self) -> bool:
         """False: there is nothing to do."""
-        while self._state.step not in AFTER_FLIP:
+        while not self._state.past_return:
             step = self._state.step
             mark(project=self._given.project, step=step)
             if step == "begin":
@@ -130,7 +115,7 @@ class MoveProject:
         return True
 
     async def _begin(self) -> bool:
-        begun: Begun = await self._control("move-begin", self._given, Begun)
+        begun: Begun = await in_control("move-begin", self._given, Begun)
         if not begun.moving:
             self._state.source = begun.source
             return False
@@ -151,7 +136,7 @@ class MoveProject:
             raise ApplicationError(
                 f"the gate of {asked.project} in {asked.to} is open", type="TwoGates", non_retryable=True
             )
-        marked: Marked = await self._control("move-mark", self._mark_step(), Marked)
+        marked: Marked = await in_control("move-mark", self._mark_step(), Marked)
         state.mark, state.term = marked.mark, marked.term
         touched = GateChange(asked.to, asked.project, before.version, False, marked.term, before.to)
         state.target_gate = await self._change_gate(touched)
@@ -178,7 +163,7 @@ class MoveProject:
         state, asked = self._state, self._given
         while True:
             order = DrainOrder(asked.project, state.source, state.accept)
-            drained: DrainResult = await self._in(state.source, "move-drain", order, DrainResult, heartbeat=60)
+            drained: DrainResult = await in_region(state.source, "move-drain", order, DrainResult, LONG_SECS)
             state.objects = max(state.objects, drained.objects)
             state.landed += drained.landed
             state.incidents = drained.incidents
@@ -222,7 +207,7 @@ class MoveProject:
         order = CopyOrder(asked.project, state.source, asked.to, state.term, asked.mb_per_sec, state.since)
         while not state.progress.done:
             step = CopyStep(order, state.progress, asked.objects_per_step)
-            state.progress = await self._in(asked.to, "move-copy", step, CopyProgress, heartbeat=60)
+            state.progress = await in_region(asked.to, "move-copy", step, CopyProgress, LONG_SECS)
             if state.progress.failing:
                 raise ApplicationError(
                     f"{len(state.progress.failing)} objects cannot be copied: {state.progress.failing[0]}",
@@ -246,7 +231,7 @@ class MoveProject:
             workflow.continue_as_new(replace(self._given, state=self._state))
 
     async def _flip(self) -> None:
-        marked: Marked = await self._control("move-flip", self._mark_step(), Marked)
+        marked: Marked = await in_control("move-flip", self._mark_step(), Marked)
         self._state.mark, self._state.opens_with = marked.mark, marked.term
 
     # After it.
@@ -268,26 +253,11 @@ class MoveProject:
             closed = state.source_gate
             named = GateChange(state.source, asked.project, closed.version, False, closed.term, asked.to)
             state.source_gate = await self._change_gate(named)
-            await self._keep_for_a_while(state.source_gate)
+            kept = state.source_gate.version, asked.to, state.opens_with, asked.keep_hours * 3600
+            await expire_later(Expire(asked.project, state.source, *kept))
         self._at("clear")
-        await self._control("move-clear", self._mark_step(), None)
+        await in_control("move-clear", self._mark_step(), None)
         self._at("done")
-
-    async def _keep_for_a_while(self, gate: GateSeen) -> None:
-        """The old copy expires by a workflow of its own, after this one has ended."""
-        state, asked = self._state, self._given
-        expire = Expire(asked.project, state.source, gate.version, asked.to, state.opens_with, asked.keep_hours * 3600)
-        try:
-            await workflow.start_child_workflow(
-                ExpireCopy.run,
-                expire,
-                id=f"expire-{asked.project}-{state.source}",
-                task_queue=CONTROL_QUEUE,
-                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-                id_reuse_policy=WorkflowIDReusePolicy.TERMINATE_IF_RUNNING,
-            )
-        except ChildWorkflowError as error:
-            workflow.logger.warning("the old copy will not expire by itself: %s", error)
 
     async def _go_back(self) -> None:
         """The old gate is open with a new term: attempts that were cut off go by versions that are gone."""
@@ -298,9 +268,9 @@ class MoveProject:
         mark(project=asked.project, step="going back")
         if state.closed_at:
             gate = await self._gate_seen(state.source)
-            term = await self._control("move-draw", asked.project, int)
+            term = await in_control("move-draw", asked.project, int)
             await self._change_gate(GateChange(state.source, asked.project, gate.version, True, term))
-        await self._control("move-clear", self._mark_step(), None)
+        await in_control("move-clear", self._mark_step(), None)
 
     # Parts of steps.
 
@@ -312,57 +282,17 @@ class MoveProject:
     def _at(self, step: str) -> None:
         self._state.step = step
 
-    def _unserved(self) -> float:
-        state = self._state
-        return round(state.opened_at - state.closed_at, 3) if state.opened_at and state.closed_at else 0.0
-
-    def _moved(self, *, moved: bool, detail: str = "") -> Moved:
-        state, asked = self._state, self._given
-        return Moved(
-            project=asked.project,
-            source=state.source,
-            to=asked.to,
-            moved=moved,
-            objects=state.objects,
-            copied_objects=state.copied_objects,
-            copied_bytes=state.copied_bytes,
-            last_pass_bytes=state.last_bytes,
-            passes=state.passes,
-            landed=state.landed,
-            unserved_secs=self._unserved(),
-            detail=detail,
-        )
-
     def _mark_step(self) -> MarkStep:
         return MarkStep(self._given.project, self._given.to, self._state.mark, self._run_id)
 
     async def _gate_seen(self, region: str) -> GateSeen:
-        seen: GateSeen = await self._in(region, "move-read-gate", GateAt(region, self._given.project), GateSeen)
+        seen: GateSeen = await in_region(region, "move-read-gate", GateAt(region, self._given.project), GateSeen)
         return seen
 
     async def _change_gate(self, change: GateChange) -> GateSeen:
-        seen: GateSeen = await self._in(change.region, "move-change-gate", change, GateSeen)
+        seen: GateSeen = await in_region(change.region, "move-change-gate", change, GateSeen)
         return seen
 
     async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Past the point of no return, and on the way back, a cancel is too late."""
-        return await to_its_end(work, lambda: self._state.step not in AFTER_FLIP and not self._undoing)
-
-    async def _control(self, name: str, given: Any, result: Any) -> Any:
-        return await self._activity(CONTROL_QUEUE, name, given, result, 30)
-
-    async def _in(self, region: str, name: str, given: Any, result: Any, heartbeat: int = 30) -> Any:
-        return await self._activity(region_queue(region), name, given, result, heartbeat)
-
-    async def _activity(self, queue: str, name: str, given: Any, result: Any, heartbeat: int) -> Any:
-        long = name in ("move-copy", "move-drain")
-        return await workflow.execute_activity(
-            name,
-            given,
-            result_type=result,
-            task_queue=queue,
-            start_to_close_timeout=timedelta(hours=24) if long else timedelta(seconds=30),
-            heartbeat_timeout=timedelta(seconds=heartbeat) if long else None,
-            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            retry_policy=RETRY,
-        )
+        return await to_its_end(work, lambda: not self._state.past_return and not self._undoing)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from domicile.workflows.copy_values import CopyOrder, CopyProgress
 
 KEEP_HOURS = 72.0
+AFTER_FLIP = ("open", "name", "clear", "done")
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,49 @@ class MoveState:
     incidents: list[str] = field(default_factory=list)
     closed_at: float = 0.0
     opened_at: float = 0.0
+
+    @property
+    def past_return(self) -> bool:
+        """Whether the home may have been flipped."""
+        return self.step in AFTER_FLIP
+
+    @property
+    def unserved_secs(self) -> float:
+        return round(self.opened_at - self.closed_at, 3) if self.opened_at and self.closed_at else 0.0
+
+    def shown(self) -> dict[str, Any]:
+        """For the query."""
+        return {
+            "step": self.step,
+            "source": self.source,
+            "cancellable": not self.past_return,
+            "pass": self.passes,
+            "objects": max(self.objects, self.progress.objects),
+            "done": self.progress.objects,
+            "total": self.objects or None,
+            "copied_objects": self.copied_objects,
+            "copied_bytes": self.copied_bytes,
+            "landed": self.landed,
+            "incidents": self.incidents,
+            "unserved_secs": self.unserved_secs,
+        }
+
+    def moved(self, asked: Move, *, moved: bool, detail: str = "") -> Moved:
+        """The result."""
+        return Moved(
+            project=asked.project,
+            source=self.source,
+            to=asked.to,
+            moved=moved,
+            objects=self.objects,
+            copied_objects=self.copied_objects,
+            copied_bytes=self.copied_bytes,
+            last_pass_bytes=self.last_bytes,
+            passes=self.passes,
+            landed=self.landed,
+            unserved_secs=self.unserved_secs,
+            detail=detail,
+        )
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from control_plane import settled
 from temporalio import activity
 from temporalio import client as clients
 from temporalio.client import Client, WorkflowFailureError
@@ -72,18 +72,6 @@ async def begin(plane: Any, to: str, **more: Any) -> Any:
 async def gate(plane: Any, region: str) -> Any:
     world = await plane.world.region(region)
     return (await world.gates.get(world.keys.gate_project(PROJECT))).row
-
-
-async def settled(call: Callable[..., Awaitable[Any]], *args: Any, **how: Any) -> Any:
-    """The answer, calling again while it is refused for a while."""
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                return await call(*args, **how)
-            except DomicileError as error:
-                if not error.retryable:
-                    raise
-                await asyncio.sleep(0.02)
 
 
 class Load:
@@ -164,7 +152,7 @@ def test_every_answered_write_is_there_after_a_move_under_load(control: Any) -> 
         load = Load(plane, names)
         await plane.until(lambda: sum(load.answered.values()) > 20, "writes are answered")
         moved = await (await begin(plane, "b")).result()
-        await asyncio.sleep(0.5)
+        await plane.a_while(0.5)
         await load.end()
         assert moved["moved"]
         assert {error.code for error in load.refused} <= {"moving"}, {e.code: e.detail for e in load.refused}
@@ -246,7 +234,7 @@ def test_a_move_cancelled_before_the_flip_serves_in_the_old_region(control: Any)
         async def hold(method: str) -> None:
             if method == "drain-project":
                 draining.set()
-                await asyncio.sleep(1)
+                await plane.a_while(1)
                 raise BlobUnavailable("held up")
 
         plane.before_ask = hold
@@ -341,7 +329,7 @@ def test_a_node_that_hears_nothing_claims_nothing(control: Any) -> None:
         assert await deaf.call("Pinned", "p", "add") == 1
         for followed in (deaf.node._gates.followed, deaf.node._projects.followed):
             followed._apply = lambda event: None
-        pinned = asyncio.create_task(keep_adding(deaf, "p"))
+        pinned = asyncio.create_task(keep_adding(plane, deaf, "p"))
         assert (await (await begin(plane, "b")).result())["moved"]
         pinned.cancel()
         assert await b.call("Ledger", "x", "add") == 2
@@ -352,10 +340,10 @@ def test_a_node_that_hears_nothing_claims_nothing(control: Any) -> None:
         assert deaf.home_of("Pinned", "p"), "the pinned class stays"
         assert await deaf.call("Pinned", "p", "look") > 1
 
-    async def keep_adding(one: Any, name: str) -> None:
+    async def keep_adding(plane: Any, one: Any, name: str) -> None:
         while True:
             await one.call("Pinned", name, "add")
-            await asyncio.sleep(0.02)
+            await plane.a_while(0.02)
 
     control(scenario, Ledger, Pinned, regions=REGIONS)
 

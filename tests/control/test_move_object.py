@@ -59,7 +59,7 @@ def test_an_object_moves_by_itself_and_is_found(control: Any) -> None:
         refused: list[DomicileError] = []
         over = asyncio.Event()
         answered = [1]
-        load = asyncio.create_task(keep_adding(a, over, answered, refused))
+        load = asyncio.create_task(keep_adding(plane, over, answered, refused))
         moved = await (await begin(plane, "x", "b")).result()
         over.set()
         await load
@@ -75,15 +75,15 @@ def test_an_object_moves_by_itself_and_is_found(control: Any) -> None:
         assert b.home_of("Ledger", "x")
         assert a.home_of("Ledger", "other")
 
-    async def keep_adding(one: Any, over: asyncio.Event, answered: list[int], refused: list[DomicileError]) -> None:
+    async def keep_adding(plane: Any, over: asyncio.Event, answered: list[int], refused: list[DomicileError]) -> None:
         done = False
         while not done:
             try:
-                answered.append(await one.call("Ledger", "x", "add", key=f"k{len(answered)}"))
+                answered.append(await plane.regions["a"].nodes[0].call("Ledger", "x", "add", key=f"k{len(answered)}"))
                 done = over.is_set()
             except DomicileError as error:
                 refused.append(error)
-                await asyncio.sleep(0.05)
+                await plane.a_while(0.05)
         assert answered == list(range(1, len(answered) + 1))
 
     control(scenario, Ledger, regions=("a", "b", "c"))
@@ -151,7 +151,7 @@ def test_a_cancelled_move_of_an_object_leaves_it_where_it_was(control: Any) -> N
 
         async def hold(method: str) -> None:
             asked.set()
-            await asyncio.sleep(0.2)
+            await plane.a_while(0.2)
             raise DomicileError("held up")
 
         plane.before_ask = hold

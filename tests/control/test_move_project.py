@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
+from control_plane import settled
 from temporalio.client import WorkflowFailureError
 
 import domicile
 from domicile import Object
 from domicile.activities.copy_content import read_register
 from domicile.activities.object_rows import ObjectRows, read_rows
-from domicile.errors import DomicileError
 from domicile.placement.records import Deleted, GateRow, ObjectKey
 from domicile.workflows.queues import CONTROL_QUEUE
 
@@ -57,18 +56,6 @@ async def gate(plane: Any, region: str) -> GateRow | None:
     world = await plane.world.region(region)
     seen = await world.gates.get(world.keys.gate_project(PROJECT))
     return seen.row if seen is not None else None
-
-
-async def settled(call: Any, *args: Any, **how: Any) -> Any:
-    """The answer, calling again while it is refused for a while."""
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                return await call(*args, **how)
-            except DomicileError as error:
-                if not error.retryable:
-                    raise
-                await asyncio.sleep(0.02)
 
 
 def test_a_project_moves_with_everything_it_has(control: Any) -> None:

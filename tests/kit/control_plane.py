@@ -22,6 +22,7 @@ from whole_nodes import SECRET, WAIT_SECS, NodeGroup
 
 from domicile.activities import worker as production
 from domicile.activities.world import RegionUnknownError, RegionWorld, World
+from domicile.errors import DomicileError
 from domicile.node.peers import Peers
 from domicile.node.telemetry import logger
 from domicile.node.wire.hello import Identity
@@ -103,6 +104,10 @@ class ControlPlane:
                     return
                 await asyncio.sleep(0.02)
 
+    async def a_while(self, secs: float) -> None:
+        """A fault lasts, a load goes on, or what must not happen has its chance."""
+        await asyncio.sleep(secs)
+
     async def history_events(self, handle: WorkflowHandle[Any, Any]) -> int:
         """How many events the (latest run's) history has."""
         return len((await handle.fetch_history()).events)
@@ -135,6 +140,18 @@ def _shareable(history: str) -> str:
     told = json.dumps(json.loads(history), separators=(",", ":"))
     told = re.sub(rf"\d+@{re.escape(platform.node())}", "worker", told)
     return re.sub(r'"stackTrace":"(?:[^"\\]|\\.)*"', '"stackTrace":""', told)
+
+
+async def settled(call: Callable[..., Awaitable[Any]], *args: Any, **how: Any) -> Any:
+    """The call's answer, sent again while it is refused for a while."""
+    async with asyncio.timeout(WAIT_SECS):
+        while True:
+            try:
+                return await call(*args, **how)
+            except DomicileError as error:
+                if not error.retryable:
+                    raise
+                await asyncio.sleep(0.02)
 
 
 async def beat_for_ever(busy: asyncio.Event) -> None:

@@ -112,6 +112,10 @@ class Cluster:
         assert running.returncode == 0, (said.decode(), why.decode())
         return json.loads(said)
 
+    async def a_while(self, secs: float) -> None:
+        """The load goes on."""
+        await asyncio.sleep(secs)
+
     def end(self) -> None:
         self.process.send_signal(signal.SIGINT)
         self.process.wait(60)
@@ -173,21 +177,21 @@ def test_a_project_moves_there_and_back_under_load(cluster: Cluster) -> None:
                 await asyncio.gather(*(one.fill(BYTES) for one in objects))
         epochs = [epoch(cluster, "a")]
         writers = Writers(cluster, names)
-        await asyncio.sleep(1)
+        await cluster.a_while(1)
         moving = asyncio.create_task(cluster.command("project", "move", PROJECT, "--to", "b"))
         # Case 119: started twice it is one; to somewhere else it is refused while it runs.
         at = f"/v1/projects/{PROJECT}/move"
         async with asyncio.timeout(60):
             while (await asyncio.to_thread(cluster.ask, "GET", "b", at))[1].get("progress") is None:
-                await asyncio.sleep(0.02)
+                await cluster.a_while(0.02)
         assert (await asyncio.to_thread(cluster.ask, "POST", "b", at, {"to": "elsewhere"}))[0] == 409
         joined = (await asyncio.to_thread(cluster.ask, "POST", "b", at, {"to": "b"}))[1]
         assert joined["progress"]["to"] == "b"
         there = await moving
-        await asyncio.sleep(1)
+        await cluster.a_while(1)
         epochs.append(epoch(cluster, "b"))
         back = await cluster.command("project", "move", PROJECT, "--to", "a")
-        await asyncio.sleep(1)
+        await cluster.a_while(1)
         await writers.end()
         epochs.append(epoch(cluster, "a"))
         print(f"there {there}\nback {back}\nslowest write {writers.slowest:.2f} s\nepochs {epochs}", file=sys.stderr)

@@ -201,9 +201,9 @@ def test_a_drain_gets_past_a_node_that_is_gone_without_a_word(cluster):
     cluster(
         scenario,
         Ledger,
-        node_heartbeat_secs=0.5,
-        node_renew_timeout_secs=0.3,
-        node_admission_secs=2.0,
+        node_heartbeat_secs=1.0,
+        node_renew_timeout_secs=1.0,
+        node_admission_secs=4.0,
         node_fence_margin_secs=1.0,
         node_ttl_secs=30.0,
     )

@@ -1,0 +1,38 @@
+"""Steps of operations: activities on the control keyspace, or where a region is near (PROTOCOLS section 10)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+from domicile.workflows.queues import CONTROL_QUEUE, region_queue
+
+SHORT_SECS = 30.0
+HEARTBEAT_SECS = 60.0
+RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10))
+
+
+async def in_control(name: str, given: Any, result: Any) -> Any:
+    """A short step on control's rows, tried until it answers, or fails for good."""
+    return await _step(CONTROL_QUEUE, name, given, result, SHORT_SECS)
+
+
+async def in_region(region: str, name: str, given: Any, result: Any, secs: float = SHORT_SECS) -> Any:
+    """A step in a region; one that may take longer than a short one sends heartbeats."""
+    return await _step(region_queue(region), name, given, result, secs)
+
+
+async def _step(queue: str, name: str, given: Any, result: Any, secs: float) -> Any:
+    return await workflow.execute_activity(
+        name,
+        given,
+        result_type=result,
+        task_queue=queue,
+        start_to_close_timeout=timedelta(seconds=secs),
+        heartbeat_timeout=timedelta(seconds=HEARTBEAT_SECS) if secs > HEARTBEAT_SECS else None,
+        cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        retry_policy=RETRY,
+    )
