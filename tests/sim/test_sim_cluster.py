@@ -70,7 +70,7 @@ RULES = {
         lambda old: lambda *args: None,
         ("row-lost", "row-lost", "blobs-out"),
         LOSSES,
-        first=(10,),
+        first=(99, 113),
     ),
     "a takeover waits for its read quorum": Rule(
         asking, "read_quorum", lambda old: lambda members: 0, FALLS, shape=LOOSE
