@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench soak clean setup
+.PHONY: help run test check fix bench soak nightly clean setup
 
 VENV ?= .venv
 WORKERS ?= 3
@@ -41,13 +41,16 @@ fix: $(STAMP)  ## let ruff repair and format what it can
 bench: $(STAMP)  ## measure this machine, with peers where they are installed (bench/README.md)
 	@$(PY) -m bench $(ARGS)
 
-SEEDS ?= 20000
-soak: $(STAMP)  ## many more seeds and examples (SEEDS=20000); takes hours
-	@echo "== simulation with $(SEEDS) seeds, the models' wide worlds, random faults, then the suite with the hypothesis profile 'soak'"
-	@DOMICILE_SIM_SEEDS=$(SEEDS) $(PY) -m pytest tests/sim --timeout=36000
+soak: $(STAMP)  ## 20 minutes of random faults under load (SECS=1200), on real processes
+	@DOMICILE_FAULT_SECS=$(or $(SECS),1200) $(PY) -m pytest -s tests/cluster/test_random_faults.py --timeout=36000
+
+SEEDS ?= 200000
+nightly: $(STAMP) soak  ## soak, many seeds (SEEDS=200000, half of them clusters), wide models, more examples; takes hours
+	@echo "== simulation with $(SEEDS) seeds in $(WORKERS) processes"
+	@cd tests/sim && for node in real cluster; do \
+		$(abspath $(PY)) -m simworld --node $$node --seeds 0:$$(($(SEEDS) / 2)) --jobs $(WORKERS); done
+	@echo "== the models' wide worlds, then the suite with the hypothesis profile 'soak'"
 	@DOMICILE_MODELS=full $(PY) -m pytest tests/model --timeout=36000
-	@DOMICILE_FAULT_SECS=1200 $(PY) -m pytest tests/cluster/test_random_faults.py --timeout=36000
-	@DOMICILE_HELD_SECS=30 $(PY) -m pytest tests/cluster/test_wires_cut.py -k late --timeout=600
 	@$(PY) -m pytest --hypothesis-profile=soak --timeout=36000 $(ARGS)
 
 setup: $(STAMP)  ## make the virtual environment, if pyproject.toml changed since it was made

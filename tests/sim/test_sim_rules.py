@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -11,20 +11,23 @@ from simworld.blobs import SimBlobs
 from simworld.client import Habits
 from simworld.nodes import options_for
 from simworld.plan import Kind, dense
+from simworld.weather import CALM, Odds
 from simworld.world import run_seed
 
-from domicile.node import activation, idempotency, own_copy
+from domicile.node import activation, idempotency, own_copy, takeover
 from domicile.node.call import CallPath
+from domicile.node.due import DueAlarms
 from domicile.node.turns import Turns
 
 WITHIN = 200
+SLOW = Odds(latency=0.1, slow=0.5, slow_secs=2.0)
 
 
 @dataclass(frozen=True)
 class Rule:
     """`drop` makes what stands in the rule's place from what is there. `first`: seeds that were seen to miss it.
 
-    With `kinds` the plan has these faults alone, and many; `deletions` is their share of what is asked then.
+    With `kinds` the plan has these faults alone, and many; `habits` is what is asked then, `blobs` how the store is.
     """
 
     owner: Any
@@ -32,7 +35,10 @@ class Rule:
     drop: Callable[[Any], Any]
     first: tuple[int, ...] = ()
     kinds: tuple[Kind, ...] = ()
-    deletions: float = 0.0
+    habits: Habits = field(default_factory=lambda: Habits(delete=0.0, arm=0.1, odd=0.4))
+    blobs: Odds | None = None
+    secs: float = 60.0
+    objects: int = 3
 
 
 def options(rule, seed):
@@ -40,8 +46,10 @@ def options(rule, seed):
     usual = options_for("real")
     if not rule.kinds:
         return usual
-    habits = Habits(delete=rule.deletions, arm=0.1, odd=0.4)
-    return replace(usual, plan=dense(seed, rule.kinds), objects=3, habits=lambda rng: habits)
+    plan = dense(seed, rule.kinds, rule.secs)
+    if rule.blobs is not None:
+        plan = replace(plan, blobs=rule.blobs, store=CALM)
+    return replace(usual, plan=plan, objects=rule.objects, wishes=150, habits=lambda rng: replace(rule.habits))
 
 
 async def _at_once(path, residency, ran):
@@ -68,18 +76,54 @@ def _same_nonce(claim):
     return lambda *args: claim(*args[:-1], "0")
 
 
+def _confirmed(laid):
+    return lambda *args, **more: replace(laid(*args, **more), confirmed=True)
+
+
+async def _not_mirrored(alarms):
+    """The mirror, not written."""
+
+
 RULES = {
-    "answers wait for their flight": Rule(CallPath, "_landed", lambda old: _at_once),
-    "an answer that only looked waits too": Rule(CallPath, "_landed", _for_writes_alone, (111,), ("power",)),
+    "answers wait for their flight": Rule(CallPath, "_landed", lambda old: _at_once, (17,)),
+    "an answer that only looked waits too": Rule(CallPath, "_landed", _for_writes_alone, (67,), ("power",)),
     "a file of another boot is verified": Rule(
-        own_copy, "_same_boot", lambda old: lambda *args: True, (4,), ("power", "power-at-op"), 0.1
+        own_copy,
+        "_same_boot",
+        lambda old: lambda *args: True,
+        (17,),
+        ("power", "power-at-op"),
+        Habits(odd=0.3, think_secs=0.05),
+        Odds(latency=0.004),
+        20.0,
+        2,
     ),
-    "a key runs nothing twice": Rule(idempotency, "find", lambda old: _no_record, (7, 9)),
-    "a manifest is conditioned on its tag": Rule(SimBlobs, "_put", _unconditional),
+    "a key runs nothing twice": Rule(idempotency, "find", lambda old: _no_record, (9,)),
+    "a manifest is conditioned on its tag": Rule(SimBlobs, "_put", _unconditional, (10,)),
     "a call that reached others is not refused": Rule(
-        Turns, "reached_outside", lambda old: property(lambda turns: False), (113, 182)
+        Turns,
+        "reached_outside",
+        lambda old: property(lambda turns: False),
+        (),
+        ("compact",),
+        Habits(append=0.3, increment=0.1, delete=0.3, odd=1.0),
+        secs=20.0,
     ),
-    "a row proves which claim wrote it": Rule(activation, "Claim", _same_nonce, (38,)),
+    "a row proves which claim wrote it": Rule(activation, "Claim", _same_nonce, (159,)),
+    "what was laid is confirmed before it is shown": Rule(
+        takeover,
+        "Laid",
+        _confirmed,
+        (5,),
+        ("kill", "power", "power"),
+        Habits(think_secs=0.1),
+        SLOW,
+        20.0,
+        1,
+    ),
+    "an alarm is mirrored before its setting is answered": Rule(
+        DueAlarms, "after_round", lambda old: _not_mirrored, (), ("kill", "power"), Habits(arm=0.3), secs=20.0
+    ),
 }
 
 
@@ -91,5 +135,7 @@ def test_a_rule_dropped_from_the_production_node_is_missed(name, monkeypatch):
     monkeypatch.setattr(rule.owner, rule.name, rule.drop(getattr(rule.owner, rule.name)))
     for seed in [*rule.first, *range(1, WITHIN)]:
         if run_seed(seed, options(rule, seed)).violations:
+            monkeypatch.undo()
+            assert run_seed(seed, options(rule, seed)).violations == [], "with the rule the seed is a good one"
             return
     pytest.fail(f"{WITHIN} seeds did not miss the rule: {name}")

@@ -45,7 +45,7 @@ class Wire(Protocol):
 @dataclass
 class Habits:
     """What a client does, in shares; the rest are reads. `odd`: in another way than the plain one; `batch`: several at
-    once."""
+    once; `think_secs` between two wishes, drawn for each client if None."""
 
     append: float = 0.45
     increment: float = 0.15
@@ -54,7 +54,7 @@ class Habits:
     keyed: float = 0.6
     odd: float = 0.0
     batch: float = 0.0
-    think_secs: float = 0.5
+    think_secs: float | None = None
 
 
 class Client:
@@ -196,4 +196,4 @@ class Client:
         await done
 
     async def think(self) -> None:
-        await self._sleep(self.habits.think_secs * self._rng.expovariate(1.0))
+        await self._sleep((self.habits.think_secs or 0.5) * self._rng.expovariate(1.0))

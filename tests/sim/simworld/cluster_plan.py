@@ -145,6 +145,19 @@ def dense(seed: int, kinds: tuple[Kind, ...], shape: Shape, links: LinkOdds = ST
     return ClusterPlan(tuple(_fair(faults)), slow, CALM, secs, shape, links)
 
 
+def one_by_one(
+    seed: int, kinds: tuple[Kind, ...], shape: Shape, links: LinkOdds, lasts: tuple[float, float], secs: float = 50.0
+) -> ClusterPlan:
+    """These faults alone, one after the other, each for as long as `lasts` says, over calm stores."""
+    rng = random.Random(f"cluster-one/{seed}")
+    faults, at = [], 3.0
+    while at + lasts[1] < secs:
+        for_secs = rng.uniform(*lasts)
+        faults.append(Fault(at, rng.choice(kinds), 0, 1, for_secs, rng.randint(1, 40)))
+        at += for_secs + rng.uniform(1.0, 6.0)
+    return ClusterPlan(tuple(_fair(faults)), CALM, CALM, secs, shape, links)
+
+
 def _fair(faults: list[Fault]) -> list[Fault]:
     """Wipes on one machine only: the first that is wiped."""
     wiped = next((fault.machine for fault in faults if fault.kind in WIPES), None)

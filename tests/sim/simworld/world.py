@@ -38,7 +38,6 @@ SETTLE_SECS = 5.0
 OWED_SECS = 60.0
 ALARMS_OWED_SECS = 150.0
 CLIENTS = 3
-WISHES = 30
 BURST = 8
 
 
@@ -65,6 +64,7 @@ class Options:
     judges: tuple[Judge, ...] = ()
     secs: float | None = None
     objects: int = 2
+    wishes: int = 30
     traced: bool = False
     plan: Plan | None = None
     habits: Callable[[random.Random], Habits] = lambda rng: Habits()
@@ -249,10 +249,11 @@ class World:
 
     async def _use(self, client: Client, keys: list[ObjectKey]) -> None:
         rng = self.rng(f"use/{client.name}")
-        client.habits.think_secs = rng.choice([0.01, 0.1, 0.3, 1.5])
-        for n in range(WISHES):
+        steady = client.habits.think_secs is not None
+        client.habits.think_secs = client.habits.think_secs or rng.choice([0.01, 0.1, 0.3, 1.5])
+        for n in range(self.options.wishes):
             await client.think()
-            if n % BURST == BURST - 1 and client.habits.think_secs < 1.0:
+            if not steady and n % BURST == BURST - 1 and client.habits.think_secs < 1.0:
                 await asyncio.sleep(rng.random() * self.plan.calm_at / 3)
             if self.loop.time() > self.plan.calm_at:
                 return
@@ -263,7 +264,7 @@ class World:
                     (key, client.wish(key, rng.choice(["append", "append", "increment", "read"]))) for key in together
                 ]
                 await client.perform_together(wishes)
-            elif client.habits.odd and rng.random() < client.habits.odd / 3:
+            elif len(keys) > 1 and client.habits.odd and rng.random() < client.habits.odd / 3:
                 via = rng.choice([other for other in keys if other != key])
                 await client.perform(key, client.relayed(key, via))
             else:
