@@ -221,6 +221,3 @@ def _key(at: ObjectAt) -> ObjectKey:
 def _with_state(rows: ObjectRows, state: LeaseState) -> LeaseRow:
     assert rows.lease is not None
     return msgspec.structs.replace(rows.lease.row, state=state)
-
-
-__all__ = ["CopyProgress", "ObjectMovingActivities"]

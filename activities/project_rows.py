@@ -12,7 +12,7 @@ import msgspec
 
 from domicile.activities.world import World
 from domicile.placement.followed import Seen, decode
-from domicile.placement.records import ProjectRow, RegionRow, StandinRow, encode
+from domicile.placement.records import ProjectRow, StandinRow, encode
 from domicile.placement.store import At, Committed, Condition, Delete, Mutation, Put
 
 DRAWS_MAX = 8
@@ -113,6 +113,3 @@ class ProjectRows:
         """Remove the mark, if it is this one."""
         key = self._mark(project)
         await self._world.control.write([At(key, mark)], [Delete(key)])
-
-
-__all__ = ["FLIPPED", "PREPARING", "MarkRow", "OvertakenRowError", "ProjectRows", "ProjectSeen", "RegionRow"]
