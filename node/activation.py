@@ -18,7 +18,6 @@ from domicile.node.own_copy import Files
 from domicile.node.residency import Phase, Residency
 from domicile.node.room import make_way, prefer_member
 from domicile.node.takeover import Early, NoQuorum, OutOfDate, lay
-from domicile.node.workers import Job
 from domicile.placement.admission import Admission
 from domicile.placement.claims import Claim, Claimed, Lost, Registration, SeenLease
 from domicile.placement.gates import Decision, Gates
@@ -245,9 +244,7 @@ class Activation:
         laid = await lay(host, key, claimed, files, early, may_serve=landing is None or landing.may_serve)
         self._host.failpoints.hit("activation.after-lay")
         try:
-            job = Job(lambda: open_engine(host, key, spec, files, laid))
-            host.workers.start(job, quick=laid.source in ("birth", "clean"))  # nothing to fetch, a small log to read
-            engine = await host.workers.finish(job)
+            engine = await host.workers.run(lambda: open_engine(host, key, spec, files, laid))
         except BaseException as error:
             if laid.paged is not None:
                 await laid.paged.drop()
