@@ -21,13 +21,15 @@ from domicile.node.turns import Turns
 
 WITHIN = 200
 SLOW = Odds(latency=0.1, slow=0.5, slow_secs=2.0)
+LOSSY = Odds(latency=0.01, request_lost=0.3, answer_lost=0.1, late=0.1, late_secs=3.0, timeout_secs=0.3)
 
 
 @dataclass(frozen=True)
 class Rule:
     """`drop` makes what stands in the rule's place from what is there. `first`: seeds that were seen to miss it.
 
-    With `kinds` the plan has these faults alone, and many; `habits` is what is asked then, `blobs` how the store is.
+    With `kinds` the plan has these faults alone, and many; `habits` is what is asked then,
+    `blobs` and `store` how these are.
     """
 
     owner: Any
@@ -37,6 +39,7 @@ class Rule:
     kinds: tuple[Kind, ...] = ()
     habits: Habits = field(default_factory=lambda: Habits(delete=0.0, arm=0.1, odd=0.4))
     blobs: Odds | None = None
+    store: Odds = field(default_factory=lambda: CALM)
     secs: float = 60.0
     objects: int = 3
 
@@ -48,7 +51,9 @@ def options(rule, seed):
         return usual
     plan = dense(seed, rule.kinds, rule.secs)
     if rule.blobs is not None:
-        plan = replace(plan, blobs=rule.blobs, store=CALM)
+        plan = replace(plan, blobs=rule.blobs)
+    if rule.blobs is not None or rule.store is not CALM:
+        plan = replace(plan, store=rule.store)
     return replace(usual, plan=plan, objects=rule.objects, wishes=150, habits=lambda rng: replace(rule.habits))
 
 
@@ -73,7 +78,7 @@ def _unconditional(put):
 
 
 def _same_nonce(claim):
-    return lambda *args: claim(*args[:-1], "0")
+    return lambda *args: claim(*args[:6], "0", *args[7:])
 
 
 def _confirmed(laid):
@@ -95,8 +100,8 @@ RULES = {
         ("power", "power-at-op"),
         Habits(odd=0.3, think_secs=0.05),
         Odds(latency=0.004),
-        20.0,
-        2,
+        secs=20.0,
+        objects=2,
     ),
     "a key runs nothing twice": Rule(idempotency, "find", lambda old: _no_record, (9,)),
     "a manifest is conditioned on its tag": Rule(SimBlobs, "_put", _unconditional, (10,)),
@@ -109,7 +114,16 @@ RULES = {
         Habits(append=0.3, increment=0.1, delete=0.3, odd=1.0),
         secs=20.0,
     ),
-    "a row proves which claim wrote it": Rule(activation, "Claim", _same_nonce, (159,)),
+    "a row proves which claim wrote it": Rule(
+        activation,
+        "Claim",
+        _same_nonce,
+        (),
+        ("disk-ill", "compact", "compact"),
+        Habits(delete=0.05, think_secs=0.4),
+        store=LOSSY,
+        secs=30.0,
+    ),
     "what was laid is confirmed before it is shown": Rule(
         takeover,
         "Laid",
@@ -118,8 +132,8 @@ RULES = {
         ("kill", "power", "power"),
         Habits(think_secs=0.1),
         SLOW,
-        20.0,
-        1,
+        secs=20.0,
+        objects=1,
     ),
     "an alarm is mirrored before its setting is answered": Rule(
         DueAlarms, "after_round", lambda old: _not_mirrored, (), ("kill", "power"), Habits(arm=0.3), secs=20.0
