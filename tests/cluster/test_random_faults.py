@@ -21,8 +21,8 @@ STORE_LAG_SECS = 3.0  # the store has by then what the homes have: OBJECT_STORE_
 
 @pytest.mark.timeout(300 + 3 * SECS)
 def test_random_faults_lose_double_and_show_nothing_old(start: Start) -> None:
-    """Deaths, pauses, cuts, wipes and restarts in any order: zero lost, zero doubled, zero stale; all heal by
-    themselves."""
+    """Field case 65: deaths, pauses, cuts, wipes and restarts in any order: zero lost, zero doubled, zero stale; all
+    heal by themselves."""
     rng = random.Random(SEED)
     cluster = start(wired=True, settings={"OBJECT_IDLE_SECS": "2", "OBJECT_WAL_ROTATE_KB": "256"})
     load = cluster.load(clients=5, seed=SEED)

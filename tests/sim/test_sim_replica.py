@@ -319,7 +319,8 @@ class Life:
 
 
 def test_what_a_replica_said_survives_kills_and_power_cuts() -> None:
-    """Nothing acked is lost, no older epoch rules, no position falls, every copy is a prefix of a generation's log."""
+    """Field case 31: nothing acked is lost, no older epoch rules, no position falls, every copy is a prefix of a
+    generation's log."""
     seen: dict[str, int] = {}
     for number in range(SEEDS):
         life = Life(number)
