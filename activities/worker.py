@@ -13,6 +13,7 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from domicile.activities.beating import Beating
 from domicile.activities.collecting import CollectingActivities
 from domicile.activities.draining import DrainingActivities
 from domicile.activities.expiring import ExpiringActivities
@@ -93,7 +94,7 @@ def workers(
             task_queue=queue,
             workflows=WORKFLOWS,
             activities=steps,
-            interceptors=[ShortErrors()],
+            interceptors=[ShortErrors(), Beating(world.clock)],
             max_cached_workflows=cached,
             # A cancelled activity hears of it with its next heartbeat that is sent.
             max_heartbeat_throttle_interval=HEARTBEAT_EVERY,

@@ -30,6 +30,7 @@ from domicile.workflows.failover_values import (
 )
 from domicile.workflows.move_values import DrainOrder, DrainResult, GateAt, GateChange, GateSeen, Marked, MarkStep
 from domicile.workflows.queues import CONTROL_QUEUE, region_queue
+from domicile.workflows.steps import HEARTBEAT_SECS
 
 LONG = ("failover-assess", "failover-fork", "failover-compare", "failover-unfork", "move-drain")
 
@@ -197,7 +198,7 @@ class FailoverRegion:
             task_queue=queue,
             schedule_to_close_timeout=within,
             start_to_close_timeout=timedelta(hours=24) if name in LONG else timedelta(seconds=30),
-            heartbeat_timeout=timedelta(minutes=2) if name in LONG else None,
+            heartbeat_timeout=timedelta(seconds=HEARTBEAT_SECS),
             retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10)),
         )
 

@@ -11,7 +11,8 @@ from temporalio.common import RetryPolicy
 from domicile.workflows.queues import CONTROL_QUEUE, region_queue
 
 SHORT_SECS = 30.0
-HEARTBEAT_SECS = 60.0
+# A process that died in the middle of a step is noticed after this long; meanwhile a gate may be closed.
+HEARTBEAT_SECS = 10.0
 RETRY = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_interval=timedelta(seconds=10))
 
 
@@ -21,7 +22,7 @@ async def in_control(name: str, given: Any, result: Any) -> Any:
 
 
 async def in_region(region: str, name: str, given: Any, result: Any, secs: float = SHORT_SECS) -> Any:
-    """A step in a region; one that may take longer than a short one sends heartbeats."""
+    """A step in a region, which may take so long."""
     return await _step(region_queue(region), name, given, result, secs)
 
 
@@ -32,7 +33,7 @@ async def _step(queue: str, name: str, given: Any, result: Any, secs: float) -> 
         result_type=result,
         task_queue=queue,
         start_to_close_timeout=timedelta(seconds=secs),
-        heartbeat_timeout=timedelta(seconds=HEARTBEAT_SECS) if secs > HEARTBEAT_SECS else None,
+        heartbeat_timeout=timedelta(seconds=HEARTBEAT_SECS),
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         retry_policy=RETRY,
     )
