@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -27,7 +28,7 @@ async def in_region(region: str, name: str, given: Any, result: Any, secs: float
 
 
 async def _step(queue: str, name: str, given: Any, result: Any, secs: float) -> Any:
-    return await workflow.execute_activity(
+    given_back = await workflow.execute_activity(
         name,
         given,
         result_type=result,
@@ -37,3 +38,8 @@ async def _step(queue: str, name: str, given: Any, result: Any, secs: float) -> 
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         retry_policy=RETRY,
     )
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        # The step had ended before it heard of the cancel, which is not lost with that: the caller was told it counts.
+        raise asyncio.CancelledError
+    return given_back

@@ -269,6 +269,33 @@ def test_a_move_cancelled_before_the_flip_serves_in_the_old_region(control: Any)
     control(scenario, Ledger, regions=REGIONS)
 
 
+def test_a_cancel_counts_though_the_step_under_way_ends_well(control: Any) -> None:
+    """The drain is done before it hears of the cancel: nothing is flipped all the same, and a serves."""
+
+    async def scenario(plane: Any) -> None:
+        a = plane.regions["a"].nodes[0]
+        await a.call("Ledger", "x", "add")
+        draining, go = asyncio.Event(), asyncio.Event()
+
+        async def hold(method: str) -> None:
+            if method == "drain-project":
+                draining.set()
+                await go.wait()
+
+        plane.before_ask = hold
+        handle = await begin(plane, "b")
+        await draining.wait()
+        await handle.cancel()
+        go.set()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        assert (await handle.describe()).status.name == "CANCELED"
+        assert (await gate(plane, "a")).open
+        assert await a.call("Ledger", "x", "add") == 2
+
+    control(scenario, Ledger, regions=REGIONS)
+
+
 def test_after_the_flip_a_cancel_is_too_late(control: Any) -> None:
     """Once the home is flipped the move says so, and rolls forward whatever it is told."""
 
