@@ -1,4 +1,4 @@
-"""`domicile doctor`: what one node needs of this machine, looked at one by one, each with what to do about it."""
+"""`domicile doctor`: what one node needs, of this machine and of its servers, each with what to do about it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
 
 import apsw
 
 from domicile.cli import settings
+from domicile.cli.doctor_servers import servers
 from domicile.cli.failures import CliError, Exit
+from domicile.cli.findings import Finding
 from domicile.cli.output import Output
 from domicile.node.blobs.base import UnfitStoreError
 from domicile.node.blobs.opening import open_blobs
@@ -37,16 +38,6 @@ EARLIEST_SANE_YEAR = 2025
 # By name as in /proc/self/mounts.
 NETWORK_FILE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "glusterfs"})
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at. `fix` says what to do unless all is well."""
-
-    check: str
-    state: Literal["ok", "warning", "broken"]
-    found: str
-    fix: str = ""
 
 
 def run(environ: Mapping[str, str], output: Output) -> None:
@@ -80,6 +71,7 @@ def examine(config: Config) -> Iterator[Finding]:
     )
     for check in checks:
         yield check()
+    yield from servers(config)
 
 
 def sqlite_version() -> Finding:

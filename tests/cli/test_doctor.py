@@ -8,10 +8,11 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from domicile.cli import doctor
+from domicile.cli import doctor, doctor_servers
 from domicile.node.config import Config
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -82,6 +83,22 @@ def test_too_few_open_files_are_noticed() -> None:
     assert finding.state == "warning"
     assert f"ulimit -n {soft * doctor.FILES_FOR_AN_OBJECT + doctor.FILES_FOR_THE_REST}" in finding.fix
     assert doctor.open_files(Config(object_residents=1)).state == ("ok" if soft >= 1027 else "warning")
+
+
+def test_servers_that_a_node_goes_by_are_asked(etcd: Any, free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An etcd that takes writes is well, and has nothing of the question left in it; one that does not answer is
+    broken; a Temporal that does not answer is a warning, since objects are served without it."""
+    monkeypatch.setattr(doctor_servers, "ANSWER_SECS", 1.0)
+    here, nowhere = f"etcd://{etcd.endpoints[0].removeprefix('http://')}", f"127.0.0.1:{free_port}"
+    config = Config(placement=here, control=f"etcd://{nowhere}", temporal=nowhere)
+    findings = {finding.check: finding for finding in doctor_servers.servers(config)}
+    assert {name: finding.state for name, finding in findings.items()} == {
+        "placement store": "ok",
+        "control keyspace": "broken",
+        "Temporal": "warning",
+    }
+    assert "CONTROL" in findings["control keyspace"].fix
+    assert list(doctor_servers.servers(Config())) == []
 
 
 def test_a_blob_store_that_does_not_answer_is_broken(
