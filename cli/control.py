@@ -148,7 +148,8 @@ class ControlProcess:
 
     async def _listen(self) -> HttpServer:
         limits = Limits(body_bytes_max=self._config.body_max_mb << 20)
-        server = await serve(ControlApp(self._operations, self._log), self._config.listen, self._clock, limits)
+        app = ControlApp(self._operations, self._log, self._registered)
+        server = await serve(app, self._config.listen, self._clock, limits)
         self._log.info("control.serving", http=f"{server.address[0]}:{server.address[1]}", pid=os.getpid())
         return server
 
@@ -163,6 +164,13 @@ class ControlProcess:
                     await schedules.keep(client, wanted, self._log)
         except (PlacementError, RPCError) as error:
             self._log.warning("control.look", error=str(error))
+
+    async def _registered(self) -> list[str]:
+        """Raises NotServing."""
+        try:
+            return [row.name for row in await self._world.regions()]
+        except PlacementError as error:
+            raise NotServing(f"the control keyspace does not answer: {error}") from error
 
     async def _regions(self) -> list[str]:
         registered = [row.name for row in await self._world.regions()]

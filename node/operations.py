@@ -80,7 +80,7 @@ class Operations:
     async def client(self) -> Client:
         """Temporal's own client. Raises BadRequest where no Temporal is configured, NotServing."""
         if not self._config.temporal:
-            raise BadRequest("operations need Temporal, and TEMPORAL is not set here")
+            raise BadRequest("operations need Temporal: set TEMPORAL, or try `domicile dev APP --temporal`")
         async with self._connecting:
             if self._client is None:
                 try:
@@ -88,6 +88,18 @@ class Operations:
                 except (RuntimeError, OSError) as error:
                     raise NotServing(f"Temporal at {self._config.temporal} does not answer: {error}") from error
         return self._client
+
+    async def check(self) -> None:
+        """Whether Temporal answers and has the namespace. Raises BadRequest, NotServing."""
+        from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+        from temporalio.service import RPCError
+
+        client, namespace = await self.client(), self._config.temporal_namespace
+        try:
+            asked = DescribeNamespaceRequest(namespace=namespace)
+            await client.workflow_service.describe_namespace(asked, timeout=RPC_TIMEOUT)
+        except RPCError as error:
+            raise NotServing(f"Temporal at {self._config.temporal}, namespace {namespace}: {error.message}") from error
 
     async def start(self, operation: Operation) -> dict[str, Any]:
         """Start it, or join the one that runs; gives what `describe` does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,8 +22,10 @@ NAME = "control"
 class ControlApp:
     """An application for the node's own server; it has no short way for calls, since it has no objects."""
 
-    def __init__(self, operations: Operations, log: Log) -> None:
+    def __init__(self, operations: Operations, log: Log, regions: Callable[[], Awaitable[Collection[str]]]) -> None:
+        """`regions`: those that have registered."""
         self.operations = operations
+        self.regions = regions
         self.problems = Problems(log, lambda: NAME)
         self._app: ASGIApp = starlette_app(self, (*OPERATION_RESOURCES, *_OWN))
 

@@ -7,6 +7,7 @@ it: follow with GET.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import msgspec
@@ -36,6 +37,10 @@ class OperationSurface(Protocol):
 
     async def body(self, request: Request) -> bytes: ...
 
+    async def regions(self) -> Collection[str]:
+        """Those that have registered."""
+        ...
+
     def json(self, value: Any) -> Response: ...
 
 
@@ -45,6 +50,12 @@ class MoveTo(msgspec.Struct, forbid_unknown_fields=True):
     to: str
     mb_per_sec: float = 0.0
     keep_hours: float | None = None
+
+
+class NoSuchRegion(BadRequest):
+    """No region of this name has registered: nothing would ever take up the work."""
+
+    status, title = 404, "There is no such region"
 
 
 class OnItsWay(BadRequest):
@@ -149,6 +160,10 @@ OPERATION_RESOURCES: Resources = (
 
 
 async def _start(surface: OperationSurface, wanted: Operation) -> Response:
+    """A region's work waits for a worker of that region, and nobody ever is one of a region that does not exist."""
+    region = wanted.input.get("region", surface.operations.region)
+    if region != surface.operations.region and region not in (regions := await surface.regions()):
+        raise NoSuchRegion(f"there is no region {region!r}; there are {', '.join(sorted(regions))}")
     return surface.json(await surface.operations.start(wanted))
 
 

@@ -53,6 +53,10 @@ class Surface:
         self._body_bytes_max = body_bytes_max
         self._deadline_secs = deadline_secs
 
+    async def regions(self) -> list[str]:
+        """Those that have registered, as this node has seen them."""
+        return [row["name"] for row in (await self.front.cluster())["regions"]]
+
     async def list_objects(self, request: Request) -> Response:
         project = path.decode_segment(raw(request, "project"))
         check_scope(project)

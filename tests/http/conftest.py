@@ -102,7 +102,7 @@ class MemoryFront:
         return ClassRow(pin, 2)
 
     async def cluster(self) -> dict[str, Any]:
-        return {"nodes": [self.node_id]}
+        return {"nodes": [self.node_id], "regions": [{"name": "local"}, {"name": "far"}]}
 
     async def incident_database(self, object_id: str, epoch: str) -> bytes:
         return b"SQLite format 3\0"

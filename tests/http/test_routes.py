@@ -251,6 +251,17 @@ def test_projects_are_put_and_got(client: Any) -> None:
     assert (got["id"], got["region"], got["on_incident"]) == ("newone", "eu-west", "wait")
 
 
+def test_work_of_a_region_that_does_not_exist_is_refused(client: Any) -> None:
+    """Nobody would ever take it up. What is of a registered region goes on to Temporal, which this node has not."""
+    at, drain = "/v1/control/operations", "/v1/nodes/n-0123456789abcdef/drain"
+    for region, status, said in (("nowhere", 404, "there are far, local"), ("far", 400, "TEMPORAL")):
+        for answer in (
+            client.post(at, json={"workflow": "Scrub", "input": {"region": region}}),
+            client.post(drain, json={"region": region}),
+        ):
+            assert (answer.status_code, said in answer.json()["detail"]) == (status, True), answer.json()
+
+
 def test_health_readiness_and_the_rest(http: Any, client: Any, monkeypatch: Any) -> None:
     """A live node that may not serve is healthy and not ready, and says when to ask again."""
     assert client.get("/healthz").status_code == 200
@@ -261,7 +272,7 @@ def test_health_readiness_and_the_rest(http: Any, client: Any, monkeypatch: Any)
     assert not_ready.headers["Retry-After"] == "1"
     assert client.get("/healthz").status_code == 200
     assert client.get("/metrics").text == "# metrics\n"
-    assert client.get("/v1/cluster").json() == {"nodes": ["n1"]}
+    assert client.get("/v1/cluster").json()["nodes"] == ["n1"]
     assert client.get("/v1/incidents").json() == {"incidents": []}
     assert client.get("/openapi.json").json() == DOCUMENT
 
