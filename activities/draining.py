@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
+from domicile.activities.refusals import refused
 from domicile.activities.world import RegionWorld, World
 from domicile.node.control_messages import DrainAnswer, DrainRequest
 from domicile.placement.followed import decode
@@ -36,16 +36,11 @@ class DrainingActivities:
         region = await self._world.region(asked.region)
         node = await _find(region, asked.node)
         if node is None:
-            raise ApplicationError(
-                f"there is no node {asked.node} in region {asked.region}", type="NoSuchNode", non_retryable=True
-            )
+            raise refused("NoSuchNode", f"there is no node {asked.node} in region {asked.region}")
         others = [row for row in await region.nodes() if row.node_id != node.node_id and row.state == SERVING]
         if not others:
-            raise ApplicationError(
-                f"no other node of region {asked.region} serves: nobody could take what {asked.node} releases",
-                type="NoOtherNode",
-                non_retryable=True,
-            )
+            unserved = f"nobody could take what {asked.node} releases"
+            raise refused("NoOtherNode", f"no other node of region {asked.region} serves: {unserved}")
         return node.load
 
     @activity.defn(name="drain-release")

@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 DETAIL_MAX = 500
 
 
 def refused(kind: str, detail: str) -> ApplicationError:
-    """Fails for good: trying again would say the same. A text of any length may be given."""
-    return ApplicationError(cut(detail), type=kind, non_retryable=True)
+    """Fails for good: trying again would say the same. A text of any length may be given.
+
+    It is an answer, which whoever asked is told; benign, so that the worker logs no trace of it.
+    """
+    return ApplicationError(cut(detail), type=kind, non_retryable=True, category=ApplicationErrorCategory.BENIGN)
 
 
 def cut(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from domicile.activities.refusals import DETAIL_MAX, cut
@@ -25,10 +25,10 @@ class _Cutting(ActivityInboundInterceptor):
         except Exception as error:
             if all(len(str(link)) <= DETAIL_MAX for link in _chain(error)):
                 raise
-            kind, final = type(error).__name__, False
+            kind, final, category = type(error).__name__, False, ApplicationErrorCategory.UNSPECIFIED
             if isinstance(error, ApplicationError):
-                kind, final = error.type or kind, error.non_retryable
-            raise ApplicationError(cut(str(error)), type=kind, non_retryable=final) from None
+                kind, final, category = error.type or kind, error.non_retryable, error.category
+            raise ApplicationError(cut(str(error)), type=kind, non_retryable=final, category=category) from None
 
 
 def _chain(error: BaseException) -> list[BaseException]:

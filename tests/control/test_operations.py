@@ -129,8 +129,8 @@ def test_every_scheduled_operation_runs(control: Any, temporal: Any) -> None:
     control(scenario, Sleeper)
 
 
-def test_what_failed_says_why(control: Any, temporal: Any) -> None:
-    """The innermost reason is told, in words a person understands."""
+def test_what_failed_says_why(control: Any, temporal: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """The innermost reason is told, in words a person understands; an answer is no trace in the worker's log."""
 
     async def scenario(plane: Any) -> None:
         operations = Operations(Config(temporal=temporal.address))
@@ -139,6 +139,7 @@ def test_what_failed_says_why(control: Any, temporal: Any) -> None:
         await operations.start(drain)
         await plane.until(lambda: _status(operations, drain.id, "failed"), "it failed")
         assert "no other node of region local serves" in (await operations.describe(drain.id))["failure"]
+        assert [record for record in caplog.records if record.exc_info and record.levelname != "DEBUG"] == []
 
     control(scenario, Sleeper)
 
