@@ -15,7 +15,7 @@ import typer
 
 from domicile.cli import backup_commands, incident_commands, object_commands, operation_commands, project_commands
 from domicile.cli.failures import CliError, Exit
-from domicile.cli.options import LOCAL, App, Class, Json, Key, Name, Project, Url, WaitSecs, node_at
+from domicile.cli.options import LOCAL, App, Class, Json, Key, Name, Project, Url, WaitSecs, confirmed, node_at
 from domicile.cli.output import Output
 
 app = typer.Typer(
@@ -130,8 +130,8 @@ def delete(
     """Delete an object and everything it stored."""
     from domicile.cli import objects
 
-    if not yes and not typer.confirm(f"Delete {project}/{cls}/{name} and all it stored?", err=True):
-        raise CliError("not deleted", Exit.FAILED)
+    if not yes and not confirmed(f"Delete {project}/{cls}/{name} and all it stored?"):
+        raise CliError("not deleted", Exit.FAILED, "--yes does not ask")
     Output(as_json=json).value(objects.delete(node_at(url, wait), (project, cls, name), if_match, key))
 
 

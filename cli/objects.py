@@ -45,7 +45,12 @@ def sql(
         body["params"] = parse(params, "--params")
     headers = {"Idempotency-Key": key or new_key()} if write else {}
     at = path(project, "databases", name, "exec" if write else "read")
-    answer = node.send("POST", at, json.dumps(body), headers)
+    try:
+        answer = node.send("POST", at, json.dumps(body), headers)
+    except CliError as error:
+        if not write and (error.problem or {}).get("code") == "sql_refused":
+            error.advice = "this command reads; --write runs the statement as `exec`"
+        raise
     rows = answer if isinstance(answer, list) else None
     if rows and not output.as_json:
         output.rows(rows, list(rows[0]), "")

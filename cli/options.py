@@ -22,6 +22,15 @@ App = Annotated[str, typer.Argument(metavar="APP", help="A file or a module: sho
 LOCAL = "http://127.0.0.1:8080"
 
 
+def confirmed(question: str) -> bool:
+    """Asked on stderr. False also where nobody answers: Ctrl-C, or no terminal."""
+    try:
+        return typer.confirm(question, err=True)
+    except typer.Abort:
+        typer.echo(err=True)
+        return False
+
+
 def node_at(url: str, wait: float) -> Node:
     """The node to ask, tried again for `wait` seconds where that may help."""
     return Node(url, Waits(wait, time.monotonic, time.sleep), os.environ.get("DOMICILE_TOKEN"))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from domicile.cli.operation_commands import Follow
-from domicile.cli.options import LOCAL, Class, Json, Project, Url, WaitSecs, node_at
+from domicile.cli.options import LOCAL, Class, Json, Project, Url, WaitSecs, confirmed, node_at
 from domicile.cli.output import Output
 
 app = typer.Typer(name="project", help="Create, list and move projects.", no_args_is_help=True)
@@ -109,7 +109,7 @@ def project_failover(
     from domicile.cli import standing
 
     def confirm(loss: str) -> bool:
-        return accept_loss or typer.confirm(loss, err=True)
+        return accept_loss or confirmed(loss)
 
     output = Output(as_json=json)
     output.value(standing.failover(node_at(url, wait), output, project, to, confirm))

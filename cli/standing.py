@@ -39,7 +39,7 @@ def failover(node: Node, output: Output, project: str, to: str, confirm: Callabl
     if _step(described) == "ask":
         if not confirm(_loss(described["progress"], project, to)):
             node.send("DELETE", at)
-            raise CliError("nothing was done", Exit.FAILED)
+            raise CliError("nothing was done", Exit.FAILED, "--accept-loss does not ask")
         described = node.send("POST", f"{at}/go_on")
     return _until(node, output, at, described, {"away", "close", "drain", "compare", "done"})
 

@@ -164,6 +164,27 @@ def test_listing_follows_every_page(domicile: Run, scripted: Any) -> None:
     assert scripted.asked[1][1] == "/v1/demo/objects?class=A&token=a+b%26c"
 
 
+def test_a_failover_that_nobody_confirms_is_given_up(domicile: Run, scripted: Any) -> None:
+    """Without a person to say so it is cancelled, and not left waiting with its question."""
+    loss = {"step": "ask", "lag_secs": 3.0, "counted": True, "lost_objects": 1, "missing_objects": 0, "lost_bytes": 9}
+    for _ in range(2):
+        scripted.result({"id": "failover-demo", "status": "running", "progress": loss, "steps": []})
+    given_up = domicile("project", "failover", "demo", "--to", "b", "--url", scripted.url)
+    assert (given_up.returncode, "1 objects" in given_up.stderr) == (1, True)
+    assert "nothing was done" in given_up.stderr
+    assert "--accept-loss" in given_up.stderr
+    asked = [(verb, at) for verb, at, _, _ in scripted.asked]
+    operations = "/v1/control/operations"
+    assert asked == [("POST", operations), ("DELETE", f"{operations}/failover-demo")]
+
+
+def test_sql_that_would_write_says_how_it_may(domicile: Run, scripted: Any) -> None:
+    """The command reads unless told otherwise: a refused write is no fault of the class."""
+    scripted.problem(422, detail="it may not write", code="sql_refused", outcome="ran", retryable=False)
+    refused = domicile("sql", "demo", "catalog", "DELETE FROM t", "--url", scripted.url)
+    assert (refused.returncode, "--write" in refused.stderr) == (1, True)
+
+
 def test_delete_asks_first(domicile: Run, scripted: Any) -> None:
     """Without --yes and without a person to say so nothing is deleted."""
     refused = domicile("delete", "demo", "A", "x", "--url", scripted.url)
