@@ -66,8 +66,8 @@ class Pins:
                 row = await self._recorded(project, cls, pin)
             if row.pin != pin:
                 raise NotServing(
-                    f"class {cls} of project {project} is pinned to {row.pin or 'no region'}, not {pin or 'none'}:"
-                    " run `domicile project repin`"
+                    f"class {cls} of project {project} is pinned to {row.pin or 'no region'}, and in this node's code"
+                    f" to {pin or 'no region'}: serve code that has the pin, or run `domicile project repin`"
                 )
             if opens:
                 await self._gates.create(gate, GateRow(open=True, term=row.term))

@@ -157,7 +157,7 @@ def test_another_pin_is_refused_by_name(regions: Callable[..., None]) -> None:
         group.classes = (type("InB", (Counter,), {"__module__": __name__}),)
         await group.remove(world.b)
         await group.add("other")
-        with pytest.raises(NotServing, match=r"InB of project acme is pinned to b, not none.*repin"):
+        with pytest.raises(NotServing, match=r"InB of project acme is pinned to b, and in .* code to no region.*repin"):
             await world.call("b", "acme", "InB", "y", "add")
 
     regions(scenario, InB)
