@@ -13,13 +13,11 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from domicile.activities.garbage import judge
 from domicile.activities.world import RegionWorld, World
-from domicile.node import manifest as manifests
+from domicile.node import garbage
 from domicile.node.blobs.base import Blobs
-from domicile.node.chunks import MANIFESTS, fork_key, manifest_key, object_prefix
-from domicile.node.errors import BlobError, BlobMissing, Corrupt
-from domicile.node.manifest import Manifest
+from domicile.node.chunks import MANIFESTS
+from domicile.node.errors import BlobError, Corrupt
 from domicile.workflows.collect_garbage import Collected, CollectShard
 
 OBJECTS_AT_ONCE = 8
@@ -69,27 +67,9 @@ class CollectingActivities:
 
 
 async def collect(blobs: Blobs, object_id: str) -> Collected:
-    """One object: read the manifest, then its fork if it has one, then list, then delete what is garbage by them.
-
-    Raises BlobUnavailable, Corrupt. Stopped anywhere it has deleted garbage only.
-    """
-    manifest = await _manifest(blobs, manifest_key(object_id))
-    is_garbage = judge(manifest, await _manifest(blobs, fork_key(object_id)))
-    kept = deleted = freed = 0
-    async for listed in blobs.list(object_prefix(object_id)):
-        if is_garbage(listed.key):
-            await blobs.delete(listed.key)
-            deleted, freed = deleted + 1, freed + listed.size
-        else:
-            kept += 1
-    return Collected(1, kept, deleted, freed)
-
-
-async def _manifest(blobs: Blobs, key: str) -> Manifest | None:
-    try:
-        return manifests.decode((await blobs.get(key)).data, key)
-    except BlobMissing:
-        return None
+    """One object. Raises BlobUnavailable, Corrupt. Stopped anywhere it has deleted garbage only."""
+    done = await garbage.collect(blobs, object_id)
+    return Collected(1, done.kept, done.deleted, done.freed_bytes)
 
 
 async def object_ids(blobs: Blobs, shard: str, after: str = "") -> AsyncIterator[str]:

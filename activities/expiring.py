@@ -17,12 +17,12 @@ import msgspec
 from temporalio import activity
 
 from domicile.activities.copy_content import PUT_ID_BYTES, read_register
-from domicile.activities.garbage import piece_of
 from domicile.activities.object_rows import ObjectRows, Wanted, read_rows, replace
 from domicile.activities.world import RegionWorld, World
 from domicile.node import manifest as manifests
 from domicile.node.chunks import manifest_key, object_prefix
 from domicile.node.errors import PreconditionFailed
+from domicile.node.garbage import piece_of
 from domicile.node.manifest import Manifest
 from domicile.placement.records import Birth, Forwarded, LeaseRow, ObjectKey, Released
 from domicile.placement.store import ScanExpired

@@ -192,6 +192,7 @@ class Deletion:
                 self._host.failpoints.hit("delete.before-tombstone")
                 await register.put(self._host, manifests.tombstone(manifest, stamp, epoch), tag)
                 self._host.failpoints.hit("delete.after-tombstone")
+                self._host.untidy(manifest.object_id)
                 return
             except Conflict:
                 stale = True

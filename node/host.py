@@ -57,6 +57,7 @@ class Host:
     peers: Peers | None = None
     replicas: Replicas | None = None
     pace: Pace = field(default_factory=Pace)
+    untidy: Callable[[str], None] = lambda object_id: None  # told of objects that have left garbage in the store
     stirring: set[Any] = field(default_factory=set)  # residencies something waits in: those a tick has to look at
 
     def put_id(self) -> bytes:

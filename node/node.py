@@ -37,6 +37,7 @@ from domicile.node.seams import Heartbeat, Seams
 from domicile.node.sleepers import Sleepers
 from domicile.node.suspects import Suspects
 from domicile.node.sweep import Sweep
+from domicile.node.tidying import Tidying
 from domicile.placement.admission import Admission
 from domicile.placement.alarms import Alarms
 from domicile.placement.claims import Registration
@@ -101,10 +102,10 @@ class Node(NodeFront):
             self._sweep.run(),
             Schedules(self._host, self._registry, self._projects).run(),
             self._tick(),
+            *([] if self._seams.config.temporal else [Tidying(self._host).run()]),
+            *([] if self._seams.replicas is None else [IdleCopies(self._host, self._seams.replicas).run()]),
         ):
             self._spawn(part)
-        if self._seams.replicas is not None:
-            self._spawn(IdleCopies(self._host, self._seams.replicas).run())
 
     def leaving(self) -> None:
         """From here on nothing wakes, and the node says that it is not ready."""

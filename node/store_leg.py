@@ -199,6 +199,8 @@ class StoreLeg:
             self._host.failpoints.hit("flight.before-manifest")
             self._sent[following.put_id] = rotations
             self.tag = await register.put(self._host, following, self.tag)
+            if following.generation != self.manifest.generation:
+                self._host.untidy(following.object_id)
             self.manifest, self._based_on = following, rotations
             self._behind_since = sent if self.behind else None
             self._sent.clear()

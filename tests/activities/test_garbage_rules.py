@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from domicile.activities.garbage import Piece, judge, piece_of
 from domicile.node import manifest as manifests
 from domicile.node.chunks import ChunkRef, Segment, chunk_key, manifest_key, segment_key
+from domicile.node.garbage import Piece, judge, piece_of
 from domicile.node.manifest import Manifest
 from domicile.placement.records import Birth, Epoch, Generation, ObjectKey
 

@@ -12,16 +12,21 @@ from typing import Any
 
 from domicile import Object
 from domicile.activities.collecting import collect
-from domicile.activities.garbage import judge
 from domicile.node import manifest as manifests
 from domicile.node.blobs.base import Blob, Blobs, Listed, Precondition
 from domicile.node.chunks import chunk_key, manifest_key, object_prefix, segment_key
+from domicile.node.garbage import judge
 from domicile.node.manifest import Manifest
 from domicile.placement.records import ObjectKey
 from domicile.workflows.collect_garbage import Collected, CollectGarbage, CollectRegion
 from domicile.workflows.queues import CONTROL_QUEUE
 
-SMALL = {"object_wal_rotate_kb": 8, "object_wal_rotate_fraction": 0.001, "object_store_interval_ms": 10}
+SMALL = {
+    "object_wal_rotate_kb": 8,
+    "object_wal_rotate_fraction": 0.001,
+    "object_store_interval_ms": 10,
+    "temporal": "127.0.0.1:1",  # nodes with a control plane collect nothing by themselves; these have nothing to ask it
+}
 FLIPS = 60
 
 

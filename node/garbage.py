@@ -1,4 +1,4 @@
-"""Which of an object's stored bytes are garbage (PROTOCOLS section 10, "CollectGarbage"). Pure.
+"""Which of an object's stored bytes are garbage, and their removal (PROTOCOLS section 10, "CollectGarbage").
 
 Read the manifest, *then* list: of what the manifest does not name, a key may go only if no manifest that follows can
 name it. A key that has left the manifest never comes back, and keys carry the generation that put them, so that can be
@@ -11,7 +11,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from domicile.node.chunks import chunk_key, segment_key
+from domicile.node import manifest as manifests
+from domicile.node.blobs.base import Blobs
+from domicile.node.chunks import chunk_key, fork_key, manifest_key, object_prefix, segment_key
+from domicile.node.errors import BlobMissing
 from domicile.node.manifest import Manifest
 from domicile.placement.records import Epoch, Generation, Incarnation
 
@@ -28,6 +31,42 @@ class Piece:
     generation: Generation
     writer: Epoch | None = None
     end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What became of one object's pieces."""
+
+    kept: int
+    deleted: int
+    freed_bytes: int
+
+
+async def collect(blobs: Blobs, object_id: str, *, past_incidents: bool = True) -> Collected:
+    """Read the manifest, then its fork if it has one, then list, then delete what is garbage by them.
+
+    Without `past_incidents` an object that has open ones is left as it is: a lost branch may yet be compared with what
+    it grew from. Raises BlobUnavailable, Corrupt. Stopped anywhere it has deleted garbage only.
+    """
+    manifest = await _manifest(blobs, manifest_key(object_id))
+    if manifest is None or (manifest.incidents and not past_incidents):
+        return Collected(0, 0, 0)
+    is_garbage = judge(manifest, await _manifest(blobs, fork_key(object_id)))
+    kept = deleted = freed = 0
+    async for listed in blobs.list(object_prefix(object_id)):
+        if is_garbage(listed.key):
+            await blobs.delete(listed.key)
+            deleted, freed = deleted + 1, freed + listed.size
+        else:
+            kept += 1
+    return Collected(kept, deleted, freed)
+
+
+async def _manifest(blobs: Blobs, key: str) -> Manifest | None:
+    try:
+        return manifests.decode((await blobs.get(key)).data, key)
+    except BlobMissing:
+        return None
 
 
 def piece_of(key: str) -> Piece | None:
