@@ -10,7 +10,7 @@ from typing import get_args
 from domicile.node.errors import PeerBusy, PeerGone
 from domicile.node.wire.codec import Codec, Versions
 from domicile.node.wire.framing import BadPeer, Body, frame
-from domicile.node.wire.hello import Dialing, Lane, Speaker, denial
+from domicile.node.wire.hello import Dialing, Lane, Speaker, denial, denied
 from domicile.node.wire.limits import Limits
 from domicile.node.wire.messages import Answered, Part, Question, Reply
 from domicile.node.wire.stream import Stream
@@ -90,8 +90,7 @@ class Dialed(Stream):
         self._flush()
 
     def _replies(self, body: Body) -> None:
-        assert self._codec is not None
-        for number, reply in self._codec.replies(body):
+        for number, reply in self._read(body):
             whole = self._whole(number, reply) if isinstance(reply, Part) else reply
             if whole is None:
                 continue
@@ -104,6 +103,15 @@ class Dialed(Stream):
             pending.heard(whole)
         if self._outbox and not self._flushing:
             self._flush()  # the window has moved
+
+    def _read(self, body: Body) -> list[tuple[int, Reply | Part]]:
+        assert self._codec is not None
+        try:
+            return self._codec.replies(body)
+        except BadPeer:
+            if (why := denied(body)) is not None:  # our welcome crossed with its patience
+                raise BadPeer(f"it denied us: {why}") from None
+            raise
 
     def _whole(self, number: int, part: Part) -> Reply | None:
         if number not in self._pending and not self._pieces.holds(number):

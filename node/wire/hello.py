@@ -152,6 +152,14 @@ def denial(why: str) -> bytes:
     return _encode(Denied(why[:500]))
 
 
+def denied(body: Body) -> str | None:
+    """Why it denied us, if that is what the body says. No batch of messages reads as one."""
+    try:
+        return msgspec.msgpack.decode(body, type=Denied).why
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def _proof(secret: bytes, role: bytes, hello: bytes, welcome: Welcome) -> bytes:
     fields = (welcome.version, welcome.cluster, welcome.node_id, welcome.copy_id, welcome.nonce)
     said = role + b"\0" + hashlib.sha256(hello).digest() + hashlib.sha256(_encode(fields)).digest()

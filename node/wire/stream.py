@@ -134,6 +134,7 @@ class Stream(asyncio.BufferedProtocol):
         now = self._loop.time()
         if now - due > self._limits.ping_secs:
             self._heard_at = now  # it was this process that stood still: what came meanwhile is yet to be read
+        self._made_at += now - due  # nor is a proof late for what this end is late
         if (why := self._overdue(now)) is not None:
             return self._refuse(why)
         if self._open and now - self._wrote_at >= self._limits.ping_secs and not self._paused:

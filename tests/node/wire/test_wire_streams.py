@@ -15,7 +15,7 @@ import pytest
 from domicile.node.errors import PeerBusy, PeerGone
 from domicile.node.wire.codec import FIRST, Codec
 from domicile.node.wire.framing import FRAME_MAX, HEADER, PREAMBLE, frame
-from domicile.node.wire.hello import Dialing, Hello
+from domicile.node.wire.hello import Dialing, Hello, Listening, denial
 from domicile.node.wire.limits import Limits
 from domicile.node.wire.messages import Append, AskWatermark, Holds, Part
 from domicile.placement.records import Epoch, Generation
@@ -35,8 +35,8 @@ def test_ten_thousand_messages_arrive_in_order(between: Between, make_append: Ma
     """All that is said to one peer is heard in order, and each gets its own answer, however the turns fall."""
 
     async def story(ends: Any) -> None:
-        address, handler, _ = await ends.serve()
-        peers = ends.peers()
+        address, handler, _ = await ends.serve(limits=Limits())
+        peers = ends.peers(limits=Limits())
         futures = []
         for number in range(10_000):
             futures.append(peers.say(address, make_append(number, bytes(number % 300))))
@@ -319,6 +319,27 @@ def test_strangers_are_refused_and_told_why(
         assert why in ends.log.why("peer.refused")[0]
         assert ends.log.why("peer.lost")
         assert handler.batches == []
+
+    between(story)
+
+
+def test_a_denial_that_crosses_the_proof_is_read_as_one(between: Between, make_append: MakeAppend) -> None:
+    """A listener that loses its patience after its welcome says so, and that is what the dialer's log says."""
+
+    async def story(ends: Any) -> None:
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            listening = Listening(ends.wiring("b").identity(), (1,), bytes)
+            head = await reader.readexactly(len(PREAMBLE) + HEADER.size)
+            body = await reader.readexactly(HEADER.unpack(head[-HEADER.size :])[0])
+            writer.write(PREAMBLE + frame(listening.welcome(memoryview(body))) + frame(denial("no proof within 3 s")))
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(PeerGone, match="it denied us: no proof within 3 s"):
+            await ends.peers().say(address, make_append(0))
+        server.close()
 
     between(story)
 
