@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from moto.server import ThreadedMotoServer
+from s3_server import S3Server
 
 from domicile.node.blobs.base import ABSENT, Blobs, Listed
 from domicile.node.blobs.file import FileBlobs
@@ -31,10 +31,8 @@ Run = Callable[[Callable[[Blobs], Awaitable[T]]], T]
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
     """The address of an S3 server on a free port."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
+    server = S3Server()
+    yield server.url
     server.stop()
 
 

@@ -6,7 +6,7 @@ import itertools
 import urllib.request
 from dataclasses import dataclass
 
-from moto.server import ThreadedMotoServer
+from s3_server import S3Server
 
 from crashkit.bucket import OpenBlobs
 from crashkit.proxy import Proxy
@@ -24,7 +24,7 @@ class S3:
 
     bucket: str
     wire: Proxy
-    server: ThreadedMotoServer
+    server: S3Server
     look: OpenBlobs
 
     @property
@@ -43,15 +43,13 @@ class S3:
 
 def start_s3() -> S3:
     """On free ports."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    server = S3Server()
     bucket = f"drills-{next(_numbers)}"  # what moto holds belongs to the process, whatever server shows it
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
+    endpoint = server.url
     urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{bucket}", method="PUT")).close()
     config = S3Config(bucket, "prefix/", endpoint, access_key="key", secret_key="secret")
 
     async def look() -> Blobs:
         return await S3Blobs.open(config, Retries(SystemClock(), lambda: 0.5))
 
-    return S3(bucket, Proxy((host, port)), server, look)
+    return S3(bucket, Proxy(server.address), server, look)
