@@ -1,9 +1,10 @@
 """Which members an object has, and how the set changes (PROTOCOLS section 7, "Members").
 
 The durable set is what the landed manifest names, or `birth` while there is none. **A manifest that changes members or
-Q names the owner's own generation and covers the watermark, and from the moment it is sent until a manifest of this
-owner has landed an answer needs the quorum among members in both.** Repair runs after flights have answered, never
-before.
+Q names the owner's own generation and covers the watermark, and from before what it carries is fixed until a manifest
+of this owner has landed an answer needs the quorum among members in both.** From the moment it is sent would be too
+late: a segment goes first, and what the old set answers meanwhile the manifest would not cover. Repair runs after
+flights have answered, never before.
 """
 
 from __future__ import annotations
@@ -63,14 +64,17 @@ class MemberSets:
         self._wanted = wanted
         return True
 
+    def begin(self) -> None:
+        """A flight begins: what it will carry is fixed after this, and covers all that was answered until now."""
+        if self.waiting and self._wanted is not None and self._wanted not in self._sent:
+            self._sent.append(self._wanted)
+            self._tell()
+
     def enter(self, manifest: Manifest) -> Manifest:
-        """Into a manifest about to be sent."""
+        """Into a manifest about to be sent, of a flight for which `begin` was called."""
         wanted = self._wanted
-        if wanted is None or manifest.generation.epoch != manifest.epoch:
+        if wanted is None or wanted not in self._sent or manifest.generation.epoch != manifest.epoch:
             return manifest
-        if wanted not in self._sent:
-            self._sent.append(wanted)
-        self._tell()
         return manifests.with_members(manifest, wanted.copies, wanted.quorum)
 
     def landed(self, manifest: Manifest) -> None:

@@ -186,6 +186,8 @@ class StoreLeg:
         late = self.lag(began) > self._host.config.object_store_lag_ms / 1000
         async with self._host.permits.one(awaited=self._urgent or late):
             self._urgent = False
+            if self.members is not None:
+                self.members.begin()
             end, rotations, sent = self._log.length, self._log.rotations, self._host.clock.monotonic()
             mark = self._log.mark_at(end)
             reach = Reach(self._log.generation, self._log.start, end, self._log.checksum(end))

@@ -15,6 +15,7 @@ from simworld.weather import CALM, Odds
 from simworld.world import run_seed
 
 from domicile.node import asking, quorum, reads, replica_rules
+from domicile.node.members import MemberSets
 from domicile.placement.admission import Admission
 
 WITHIN = 60
@@ -45,7 +46,8 @@ def test_cluster_plans_end_and_are_fair():
 class Rule:
     """`drop` makes what stands in the rule's place; under these faults the world sees one of `broken`.
 
-    `first`: seeds that saw it. With `stops` the faults come one after the other and last so long, on calm stores.
+    `first`: seeds that saw it. `also`: what else stands elsewhere (owner, name, value). With `stops` the faults come one
+    after the other and last so long, on calm stores.
     """
 
     owner: Any
@@ -61,6 +63,7 @@ class Rule:
     secs: float = 25.0
     objects: int = 1
     wishes: int = 150
+    also: tuple[tuple[Any, str, Any], ...] = ()
 
 
 def _one_ack(landed):
@@ -76,6 +79,14 @@ def _any_copy(reached):
         return reads._replicas.copy(call.key.id)
 
     return held
+
+
+def _as_it_leaves(enter, begin=MemberSets.begin):
+    def late(sets, manifest):
+        begin(sets)
+        return enter(sets, manifest)
+
+    return late
 
 
 BROKEN = ("lost", "taken-back", "forked", "stale", "not-linearizable", "twice")
@@ -98,7 +109,21 @@ RULES = {
     ),
     "an answer waits for Q acks": Rule(quorum, "landed", _one_ack, FALLS),
     "while members change an answer needs both sets": Rule(
-        quorum, "landed_in_all", _in_either, ("power-home", "kill", "cut"), (4,), Shape(4, 2, 2, "wait")
+        quorum,
+        "landed_in_all",
+        _in_either,
+        ("power-home", "kill", "cut"),
+        (193, 235, 548, 578, 755, 777),
+        Shape(4, 2, 2, "wait"),
+    ),
+    "a change of members covers what was answered": Rule(
+        MemberSets,
+        "enter",
+        _as_it_leaves,
+        ("power-home", "kill", "cut"),
+        (33,),
+        Shape(4, 2, 2, "wait"),
+        also=((MemberSets, "begin", lambda sets: None),),
     ),
     "nothing leaves past the deadline": Rule(
         Admission,
@@ -141,6 +166,8 @@ def test_a_rule_of_the_cluster_dropped_is_missed(name, monkeypatch):
     """The world is not blind: without the rule some seed finds what it is there for."""
     rule = RULES[name]
     monkeypatch.setattr(rule.owner, rule.name, rule.drop(getattr(rule.owner, rule.name)))
+    for owner, of, value in rule.also:
+        monkeypatch.setattr(owner, of, value)
     for seed in [*rule.first, *range(WITHIN)]:
         if any(violation.kind in BROKEN for violation in run_seed(seed, options(rule, seed)).violations):
             monkeypatch.undo()
