@@ -110,6 +110,17 @@ def test_a_retry_counts_once_and_from_its_first_attempt_that_may_have_run():
     assert judge(A, retried, op("read", "", 2.1, 2.5, "ab")) != set()
 
 
+def test_a_key_is_of_one_life():
+    """A node sends a call again under its key, and a deletion that came between has taken the record along."""
+    keyed = op("append", "b", 2, 9, "b", key="k")
+    before, deletion = op("read", "", 3, 4, "ab"), op("delete", "", 5, 6)
+
+    assert judge(A, keyed, before, deletion, op("read", "", 10, 11, "b")) == set()
+    assert judge(A, keyed, before, op("read", "", 10, 11, "b")) != set()
+    assert "lives-mixed" in judge(A, op("append", "b", 2, 9, "b"), before, deletion)
+    assert "lives-mixed" in judge(A, keyed, before, op("delete", "", 12, 13), op("delete", "", 0.2, 0.3))
+
+
 @st.composite
 def histories(draw):
     """What a correct object could show to concurrent clients, then perhaps bent in one place."""

@@ -86,8 +86,14 @@ class _Ledger:
                 yield self._broken("invented", f"{item} was shown, and nobody wrote it")
             elif not op.may_have_run:
                 yield self._broken("refused-ran", f"{item} was shown, and every try of it was refused")
-            elif lives > 1 + sum(a.outcome in ("unknown", "open") for a in op.attempts[:-1]):
+            elif lives > 1 + sum(a.outcome in ("unknown", "open") for a in op.attempts[:-1]) + self._resent(op):
                 yield self._broken("lives-mixed", f"{item} stands in {lives} lives of the object")
+
+    def _resent(self, op: Operation) -> int:
+        """How often a node may have sent it again into a next life: under a key, for each deletion meanwhile."""
+        deletions = (other for other in self.operations if other.op == "delete" and other.may_have_run)
+        meanwhile = sum(other.invoked < op.returned and op.invoked < other.returned for other in deletions)
+        return meanwhile if op.key is not None else 0
 
     def _own_write_last(self) -> Iterator[Violation]:
         for op in self.seen:

@@ -10,6 +10,7 @@ shortcuts, for small histories: it proves the shortcuts right.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import combinations, permutations
 
 from simworld.history import WRITES, Operation
@@ -130,8 +131,8 @@ class _Search:
 
 def _run_again(operations: list[Operation]) -> list[Operation]:
     """A record of a key ends with the incarnation: an attempt of unknown outcome may have run in a life now gone, and
-    a later one in the next. Each life but one in which an item stands needs such an attempt. Not so a deletion: its key
-    goes on into the next life."""
+    a later one in the next; under a key a node makes such attempts itself. Each life but one in which an item stands
+    needs one. Not so a deletion: its key goes on into the next life."""
     lives: dict[str, set[str]] = {}
     for op in operations:
         for item in op.shown.items if op.shown is not None else ():
@@ -139,6 +140,8 @@ def _run_again(operations: list[Operation]) -> list[Operation]:
     again = []
     for op in operations:
         maybe = [attempt for attempt in op.attempts[:-1] if attempt.outcome in ("unknown", "open")]
+        if op.key is not None and op.attempts:
+            maybe += [replace(attempt, outcome="unknown") for attempt in op.attempts[-1:]] * len(lives.get(op.item, ()))
         for attempt in maybe[: len(lives.get(op.item, ())) - 1] if op.item in lives else ():
             again.append(Operation(op.client, op.object, op.op, op.item, op.key, [attempt]))
     return again
