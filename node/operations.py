@@ -149,6 +149,21 @@ class Operations:
             "failure": failure,
         }
 
+    async def asked(self, operation_id: str) -> dict[str, Any]:
+        """The input of the latest run, which is there even while nobody answers for its progress. Raises
+        NoSuchOperation, NotServing."""
+        from temporalio.service import RPCError
+
+        client = await self.client()
+        events = client.get_workflow_handle(operation_id).fetch_history_events(page_size=1, rpc_timeout=RPC_TIMEOUT)
+        try:
+            first = await anext(events)
+        except RPCError as error:
+            raise _translated(error, operation_id) from error
+        payloads = first.workflow_execution_started_event_attributes.input.payloads
+        given: dict[str, Any] = (await client.data_converter.decode(payloads))[0]
+        return given
+
     async def cancel(self, operation_id: str) -> dict[str, Any]:
         """Ask it to undo what it did and end; gives what `describe` does. Raises NoSuchOperation, NotCancellable."""
         from temporalio.service import RPCError

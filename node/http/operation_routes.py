@@ -84,9 +84,10 @@ async def _start_move(surface: OperationSurface, request: Request) -> Response:
         raise BadRequest("mb_per_sec and keep_hours are no less than 0")
     keep_hours = surface.operations.move_keep_hours if asked.keep_hours is None else asked.keep_hours
     given = {"project": project, "to": asked.to, "mb_per_sec": asked.mb_per_sec, "keep_hours": keep_hours}
-    described = await surface.operations.start(operation("MoveProject", given))
-    there = (described["progress"] or {}).get("to")
-    if described["status"] == "running" and there and there != asked.to:
+    move = operation("MoveProject", given)
+    described = await surface.operations.start(move)
+    there = (await surface.operations.asked(move.id))["to"]
+    if there != asked.to:
         raise OnItsWay(f"{project} is on its way to {there}")
     return surface.json(described)
 
