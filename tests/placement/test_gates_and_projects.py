@@ -185,7 +185,7 @@ async def test_a_class_is_registered_once_with_its_pin(
     assert await pins.register("acme", "Free", None) == ClassRow(None, 1)
     assert await gates.get(keys.gate_class("acme", "Away")) is None
     assert await gates.get(keys.gate_class("acme", "Free")) is None
-    with pytest.raises(NotServing, match=r"Auction.*acme.*pinned to r, not mars.*repin"):
+    with pytest.raises(NotServing, match=r"Auction.*acme.*pinned to r, .*to mars.*repin"):
         await pins.register("acme", "Auction", "mars")
     with pytest.raises(NoSuchProject):
         await pins.register("nobody", "Auction", None)

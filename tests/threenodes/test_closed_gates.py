@@ -181,6 +181,7 @@ def test_a_drain_gets_past_a_node_that_is_gone_without_a_word(cluster):
     async def scenario(cluster):
         await cluster.nodes[0].call("Ledger", "a", "add")
         home = cluster.home("Ledger", "a")
+        home.node._residents.send_away = lambda residency, refusal: None
         await gate(cluster, is_open=False)
         gone = home.node._heartbeat
 
@@ -189,7 +190,6 @@ def test_a_drain_gets_past_a_node_that_is_gone_without_a_word(cluster):
             return False
 
         gone.leave = without_a_word
-        home.node._residents.send_away = lambda residency, refusal: None
         await home.crash()
         other = cluster.nodes[0]
         with pytest.raises(NotHome):
