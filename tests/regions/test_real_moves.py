@@ -178,13 +178,15 @@ def test_a_project_moves_there_and_back_under_load(cluster: Cluster) -> None:
         epochs = [epoch(cluster, "a")]
         writers = Writers(cluster, names)
         await cluster.a_while(1)
-        moving = asyncio.create_task(cluster.command("project", "move", PROJECT, "--to", "b"))
+        slowly = ("--mb-per-sec", str(OBJECTS * BYTES / 3e6))  # so that it runs yet when it is asked for again
+        moving = asyncio.create_task(cluster.command("project", "move", PROJECT, "--to", "b", *slowly))
         # Case 119: started twice it is one; to somewhere else it is refused while it runs.
         at = f"/v1/projects/{PROJECT}/move"
         async with asyncio.timeout(60):
             while (await asyncio.to_thread(cluster.ask, "GET", "b", at))[1].get("progress") is None:
                 await cluster.a_while(0.02)
-        assert (await asyncio.to_thread(cluster.ask, "POST", "b", at, {"to": "elsewhere"}))[0] == 409
+        refused = await asyncio.to_thread(cluster.ask, "POST", "b", at, {"to": "elsewhere"})
+        assert refused[0] == 409, refused
         joined = (await asyncio.to_thread(cluster.ask, "POST", "b", at, {"to": "b"}))[1]
         assert joined["progress"]["to"] == "b"
         there = await moving

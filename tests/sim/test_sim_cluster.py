@@ -46,8 +46,8 @@ def test_cluster_plans_end_and_are_fair():
 class Rule:
     """`drop` makes what stands in the rule's place; under these faults the world sees one of `broken`.
 
-    `first`: seeds that saw it. `also`: what else stands elsewhere (owner, name, value). With `stops` the faults come one
-    after the other and last so long, on calm stores.
+    `first`: seeds that saw it. `also`: what else is not as it was (owner, name, value).
+    With `stops` the faults come one after the other and last so long, on calm stores.
     """
 
     owner: Any
