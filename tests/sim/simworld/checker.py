@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from domicile.placement.records import Epoch
 from simworld.history import WRITES, History, Operation, firings
-from simworld.linear import search
+from simworld.linear import ended_meanwhile, search
 
 _NEVER = float("inf")
 
@@ -91,9 +91,7 @@ class _Ledger:
 
     def _resent(self, op: Operation) -> int:
         """How often a node may have sent it again into a next life: under a key, for each deletion meanwhile."""
-        deletions = (other for other in self.operations if other.op == "delete" and other.may_have_run)
-        meanwhile = sum(other.invoked < op.returned and op.invoked < other.returned for other in deletions)
-        return meanwhile if op.key is not None else 0
+        return ended_meanwhile(op, self.operations) if op.key is not None else 0
 
     def _own_write_last(self) -> Iterator[Violation]:
         for op in self.seen:

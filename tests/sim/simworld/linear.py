@@ -10,10 +10,9 @@ shortcuts, for small histories: it proves the shortcuts right.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import combinations, permutations
 
-from simworld.history import WRITES, Operation
+from simworld.history import WRITES, Attempt, Operation
 
 State = int
 """What an object holds, as a number: 0 is nothing, and `States` knows which is which."""
@@ -129,21 +128,25 @@ class _Search:
         return after
 
 
+def ended_meanwhile(op: Operation, operations: Iterable[Operation]) -> int:
+    """How many lives of the object may have ended between the first moment `op` may have run and its answer."""
+    deletions = (other for other in operations if other.op == "delete" and other.may_have_run)
+    return sum(other.invoked < op.returned and op.invoked < other.returned for other in deletions)
+
+
 def _run_again(operations: list[Operation]) -> list[Operation]:
     """A record of a key ends with the incarnation: an attempt of unknown outcome may have run in a life now gone, and
-    a later one in the next; under a key a node makes such attempts itself. Each life but one in which an item stands
-    needs one. Not so a deletion: its key goes on into the next life."""
-    lives: dict[str, set[str]] = {}
-    for op in operations:
-        for item in op.shown.items if op.shown is not None else ():
-            lives.setdefault(item, set()).add(op.shown.items[0] if op.shown else "")
+    a later one in the next; under a key a node makes such attempts itself. Not so a deletion: its key goes on into the
+    next life."""
     again = []
     for op in operations:
+        if op.op not in WRITES or not op.may_have_run:
+            continue
         maybe = [attempt for attempt in op.attempts[:-1] if attempt.outcome in ("unknown", "open")]
-        if op.key is not None and op.attempts:
-            maybe += [replace(attempt, outcome="unknown") for attempt in op.attempts[-1:]] * len(lives.get(op.item, ()))
-        for attempt in maybe[: len(lives.get(op.item, ())) - 1] if op.item in lives else ():
-            again.append(Operation(op.client, op.object, op.op, op.item, op.key, [attempt]))
+        ended = ended_meanwhile(op, operations)
+        if op.key is not None:
+            maybe += [Attempt(op.invoked, outcome="unknown")] * ended
+        again += [Operation(op.client, op.object, op.op, op.item, op.key, [attempt]) for attempt in maybe[:ended]]
     return again
 
 

@@ -396,7 +396,7 @@ def run_seed(seed: int, options: Options) -> Report:
     try:
         return (options.world or World)(seed, options).run()
     finally:
-        gc.collect(0)  # the world goes at once: all of it is young
+        gc.collect(1)  # the world goes at once: it is young, and what of the last one was still held is not much older
         if collecting:
             gc.enable()
 
