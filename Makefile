@@ -45,10 +45,10 @@ soak: $(STAMP)  ## 20 minutes of random faults under load (SECS=1200), on real p
 	@DOMICILE_FAULT_SECS=$(or $(SECS),1200) $(PY) -m pytest -s tests/cluster/test_random_faults.py --timeout=36000
 
 SEEDS ?= 200000
-nightly: $(STAMP) soak  ## soak, many seeds (SEEDS=200000, half of them clusters), wide models, more examples; takes hours
+nightly: $(STAMP) soak  ## soak, many seeds (SEEDS=200000, two thirds of them clusters), wide models, more examples; takes hours
 	@echo "== simulation with $(SEEDS) seeds in $(WORKERS) processes"
-	@cd tests/sim && for node in real cluster; do \
-		$(abspath $(PY)) -m simworld --node $$node --seeds 0:$$(($(SEEDS) / 2)) --jobs $(WORKERS); done
+	@cd tests/sim && for node in real cluster storm; do \
+		$(abspath $(PY)) -m simworld --node $$node --seeds 0:$$(($(SEEDS) / 3)) --jobs $(WORKERS); done
 	@echo "== the models' wide worlds, then the suite with the hypothesis profile 'soak'"
 	@DOMICILE_MODELS=full $(PY) -m pytest tests/model --timeout=36000
 	@$(PY) -m pytest --hypothesis-profile=soak --timeout=36000 $(ARGS)

@@ -21,7 +21,7 @@ BLOCK = 20
 def main() -> int:
     parser = argparse.ArgumentParser(prog="simworld")
     parser.add_argument("--seeds", default="0:200", help="one seed, or FROM:TO")
-    parser.add_argument("--node", default="toy", help="what to run: real, cluster, toy, or toy:FLAW")
+    parser.add_argument("--node", default="toy", help="what to run: real, cluster, storm, toy, or toy:FLAW")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the seeds")
     parser.add_argument("--log", action="store_true", help="print the plan, the log and the history of each run")
     asked = parser.parse_args()
@@ -58,7 +58,7 @@ def _played(node: str, seeds: range, jobs: int, *, log: bool) -> Iterator[Played
 
 
 def _play(node: str, seed: int, *, log: bool) -> Played:
-    report = run_seed(seed, options_for(node))
+    report = run_seed(seed, options_for(node, seed))
     if log:
         print(explain(report))
     return seed, str(report.violations[0]) if report.violations else "", report.answered

@@ -124,7 +124,7 @@ def draw(seed: int, secs: float | None = None) -> ClusterPlan:
     shape = Shape(machines, 2, quorum, "wait" if patient else "serve")
     if not faults:
         return ClusterPlan((), CALM, CALM, secs, shape)
-    return ClusterPlan(tuple(faults), odds(rng), odds(rng), secs, shape, _links(rng))
+    return ClusterPlan(tuple(faults), odds(rng), odds(rng), secs, shape, any_links(rng))
 
 
 def dense(seed: int, kinds: tuple[Kind, ...], shape: Shape, links: LinkOdds = STILL, secs: float = 40.0) -> ClusterPlan:
@@ -180,7 +180,8 @@ def _fault(rng: random.Random, machines: int, secs: float) -> Fault:
     )
 
 
-def _links(rng: random.Random) -> LinkOdds:
+def any_links(rng: random.Random) -> LinkOdds:
+    """How well the machines hear each other."""
     return LinkOdds(
         latency=rng.choice([0.0002, 0.001, 0.02]),
         slow=rng.choice([0.0, 0.0, 0.02, 0.1]),

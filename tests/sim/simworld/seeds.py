@@ -26,7 +26,7 @@ def named(block: range) -> str:
 def play(node: str, seeds: range) -> None:
     """Every promise holds in every one of these runs, or the test fails and says how to play that one again."""
     for seed in seeds:
-        report = run_seed(seed, options_for(node))
+        report = run_seed(seed, options_for(node, seed))
         if report.violations:
             again = f"PYTHONPATH=tests/sim python -m simworld --node {node} --seeds {seed} --log"
             pytest.fail(f"seed {seed}: {report.violations[0]}\nplay it again: {again}", pytrace=False)
