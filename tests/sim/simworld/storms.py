@@ -1,4 +1,4 @@
-"""Plans of a few kinds of fault, one every few seconds, on stores that are slow: what meets seldom elsewhere meets here."""
+"""Plans of a few kinds of fault, one every few seconds, on slow stores: what meets seldom elsewhere meets here."""
 
 from __future__ import annotations
 
