@@ -68,6 +68,7 @@ RULES = {
     "atleast": "a clean claim lays a copy at exactly the released position, no longer one",
     "dirty": "a residency releases only what the manifest reaches",
     "noset": "while the members change an answer needs the quorum in both sets",
+    "covers": "a manifest that changes the members covers all that the old ones alone have answered",
     "over": "a takeover asks nobody only where the manifest is the one that a clean release left",
     "wiped": "a directory that lost its copies is another copy: it does not answer for them",
     "anyone": "a node with neither copy nor stub reads the lease row before it accepts a base",
@@ -93,7 +94,9 @@ WORLDS = {
 }
 
 WITNESS = {
-    **dict.fromkeys(("same", "eager", "tail", "extend", "stamp", "show", "nofence", "nostore", "noset"), "set"),
+    **dict.fromkeys(
+        ("same", "eager", "tail", "extend", "stamp", "show", "nofence", "nostore", "noset", "covers"), "set"
+    ),
     **dict.fromkeys(("unfenced", "serveon", "atleast", "dirty"), "stub"),
     "count": "lag",
     "patch": "turn",
@@ -321,6 +324,14 @@ class Positions:
                 yield (
                     (e, "puts", copy, "and does not hear of it"),
                     _with(after, e, owner._replace(copy=copy, current=False)),
+                )
+        if "covers" in self._dropped and owner.pending is not None:
+            begin = max(owner.copy.start, len(state.register.copy.log))
+            for length in range(begin, len(owner.copy.log)):  # what there was when a segment set out
+                short = landed(state.register, e, _cut(owner.copy, length), owner.pending)
+                yield (
+                    (e, "puts", short.copy, "as its segment had it, and does not hear of it"),
+                    _with(_put_manifest(state, short), e, owner._replace(current=False)),
                 )
 
     def _turn(self, state: State, e: int, owner: Serving) -> Steps:
