@@ -2,7 +2,8 @@
 
 Only the node that a client asked crosses; whoever it asks says where the object is, if that is not there, and never
 passes the call on to a third region. So a call crosses once by policy, pin or gate, and once more by a row or a gate
-that it met there; what it met is remembered.
+that it met there; what it met is remembered. An object that has gone through more regions than that costs the caller an
+answer to try again on, and is found from where the last one ended.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Crossing:
                 named = error.extra.get("region")
                 if named is None:
                     raise
-                self.homes.learn(key.id, str(named))
+                self.homes.learn(key, str(named))
                 if named == region or (named == self.homes.mine and came_here):
                     raise Moving() from error  # each names the other: it is on its way
                 if crossed == CROSSINGS_MAX:

@@ -1,8 +1,9 @@
 """Which region an object is to be found in, by what this node knows without asking (PROTOCOLS section 4).
 
     an open gate here           → here: it is the authority, whatever any policy says
-    a closed gate that names    → the region it names
-    a place once learned        → that region (a forwarding row, or another region's gate, told it)
+    a place once learned        → that region (a forwarding row, or another region's gate, told it), until a gate of
+                                  the object or its class changes here
+    a closed gate that names    → the region it names; the object may have gone further since
     its class is pinned         → the pin, or who stands in for it
     else                        → the home of its project, or who stands in for that
 
@@ -38,7 +39,7 @@ class HomeRegion:
         self._pins = pins
         self._regions = regions
         self._first_use = first_use
-        self._learned: OrderedDict[str, str] = OrderedDict()
+        self._learned: OrderedDict[str, tuple[str, int]] = OrderedDict()  # and the version of the gate it is newer than
 
     async def of(self, key: ObjectKey, *, create: bool = True) -> str:
         """Asks control only for what was never seen. With `create` False nothing is created: what nobody knows is here.
@@ -49,7 +50,7 @@ class HomeRegion:
         if by_gate is not None:
             return by_gate
         if (learned := self._learned.get(key.id)) is not None:
-            return learned
+            return learned[0]
         home = await self.of_project(key.scope, create=create)  # first: it may be the project's first use
         pin = self._pin(key)
         return home if pin is None else await self._regions.place(pin, self.mine)
@@ -83,11 +84,13 @@ class HomeRegion:
         born = pin if pin is not None else policy.region if policy is not None else self.mine
         return self._regions.placed(born) not in (None, self.mine)
 
-    def learn(self, object_id: str, region: str) -> None:
+    def learn(self, key: ObjectKey, region: str) -> None:
         """A row or a gate of another region says that the object is in this one."""
-        self._learned.pop(object_id, None)
+        self._learned.pop(key.id, None)
         if region != self.mine:
-            self._learned[object_id] = region
+            of_object, of_class, _ = self._gates.seen(key).seen
+            gate = of_object[1] or of_class[1]
+            self._learned[key.id] = (region, gate.version if gate is not None else 0)
         if len(self._learned) > LEARNED_MAX:
             self._learned.popitem(last=False)
 
@@ -109,9 +112,11 @@ class HomeRegion:
 
     def _by_gate(self, key: ObjectKey) -> str | None:
         of_object, of_class, of_project = self._gates.seen(key).seen
+        learned = self._learned.get(key.id)
         if (seen := of_object[1] or of_class[1]) is not None:
-            return self._said(seen.row)
-        if of_project[1] is None or key.id in self._learned or self._pin(key) is not None:
+            passed_on = not seen.row.open and learned is not None and learned[1] == seen.version
+            return None if passed_on else self._said(seen.row)
+        if of_project[1] is None or learned is not None or self._pin(key) is not None:
             return None
         return self._said(of_project[1].row)
 

@@ -21,7 +21,7 @@ from domicile.workflows.copy_values import CopyProgress
 from domicile.workflows.endings import to_its_end
 from domicile.workflows.steps import in_control, in_region
 
-FORWARDS_MAX = 4
+FORWARDS_MAX = 64  # no circle is longer
 
 T = TypeVar("T")
 

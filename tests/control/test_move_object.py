@@ -10,7 +10,7 @@ from temporalio.client import WorkflowFailureError
 
 from domicile import Object
 from domicile.activities.object_rows import ObjectRows, read_rows
-from domicile.errors import DomicileError
+from domicile.errors import DomicileError, Moving, NotHome
 from domicile.placement.records import Forwarded, ObjectKey, Released
 from domicile.workflows.queues import CONTROL_QUEUE
 
@@ -171,3 +171,46 @@ def test_a_cancelled_move_of_an_object_leaves_it_where_it_was(control: Any) -> N
         assert isinstance((await rows(plane, "a", "x")).state, Forwarded | Released)
 
     control(scenario, Ledger, regions=("a", "b"))
+
+
+def test_an_object_that_went_from_region_to_region_is_found_from_each(control: Any) -> None:
+    """Through its old home one hop while it is one move away, two after the next, then one again. Through a region that
+    it left long ago a call is refused once at most, to be tried again: what it met on its way is remembered."""
+
+    async def scenario(plane: Any) -> None:
+        nodes = {name: plane.regions[name].nodes[0] for name in "abcd"}
+        counted = await nodes["a"].call("Ledger", "x", "add")
+
+        async def hops(through: str) -> int:
+            """Of the call that is answered: until a region has seen that the move is over it says so."""
+            nonlocal counted
+            while True:
+                before = crossings(nodes[through])
+                try:
+                    answer = await nodes[through].call("Ledger", "x", "add")
+                except Moving:
+                    await plane.a_while(0.05)
+                else:
+                    counted += 1
+                    assert answer == counted
+                    return int(crossings(nodes[through]) - before)
+
+        async def gone(to: str) -> None:
+            assert (await (await begin(plane, "x", to)).result())["moved"]
+
+        await gone("b")
+        assert [await hops("a"), await hops("a")] == [1, 1]
+        await gone("c")
+        assert [await hops("a"), await hops("a")] == [2, 1]
+        await gone("d")
+        await gone("a")
+        with pytest.raises(NotHome) as refused:
+            await hops("b")  # by c and d, who says that it is in a
+        assert refused.value.retryable
+        assert [await hops("b"), await hops("b")] == [1, 1]
+        assert [await hops("c"), await hops("c")] == [2, 1]
+        assert [await hops("d"), await hops("a")] == [1, 0]
+        await gone("b")
+        assert await hops("b") == 0, "its gate is open here: nothing that was learned counts"
+
+    control(scenario, Ledger, regions=("a", "b", "c", "d"))
