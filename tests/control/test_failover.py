@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control_plane import ControlPlane
+from control_plane import ControlPlane, settled
+from killed_workers import Killer, intercepted
 from temporalio.client import WorkflowFailureError
 from whole_nodes import NodeGroup
 
@@ -248,5 +249,46 @@ def test_a_standing_copy_follows_its_project(regions: Callable[..., None]) -> No
         result: Replicated = await handle.result()
         assert (result.detail, result.passes > 1) == ("stopped", True)
         assert await a.call("Notes", "o1", "all") == ["first", "second"], "the project stays where it is"
+
+    regions(scenario)
+
+
+def test_workers_killed_at_every_activity_of_a_replication_and_a_failover(regions: Callable[..., None]) -> None:
+    """Cut off after each activity had its effect and before it said so, the copy stands, the failover states its loss,
+    opens one gate, and makes one incident of each object that had gone further."""
+    to_the_copy = ("move-begin", "move-copy", "move-draw", "replicate-note")
+    to_the_gate = ("failover-begin", "failover-assess", "failover-fork", "move-change-gate", "move-flip", "move-clear")
+    to_the_end = ("move-read-gate", "move-drain", "failover-compare", "failover-unfork")
+
+    async def scenario(plane: Any) -> None:
+        a, b = plane.regions["a"].nodes[0], plane.regions["b"].nodes[0]
+        await a.call("Notes", "more", "note", 1, "copied")
+        await landed(a, "more")
+        killer = Killer(to_the_copy)
+        await intercepted(plane, killer)
+        copying = asyncio.create_task(replicated(plane, "b"))
+        await killer.kill(plane)
+        standing = await copying
+        await a.call("Notes", "more", "note", 2, "lost")
+        await landed(a, "more")
+        await killed(plane.regions["a"])
+
+        killer.left |= {*to_the_gate, *to_the_end}
+        handle = await failover(plane, "b", accept_loss=True)
+        await killer.kill(plane, to_the_gate)
+        stated = await at_step(plane, handle, "away")
+        assert (stated["lost_objects"], stated["missing_objects"]) == (1, 0)
+        assert (await gate(plane, "b")).open
+        assert await settled(b.call, "Notes", "more", "all") == ["copied"]
+        term = (await gate(plane, "b")).term
+        await returned(plane, plane.regions["a"])
+        await killer.kill(plane, to_the_end)
+        result: FailedOver = await handle.result()
+        assert (result.returned, result.incidents, result.listed_in_all) == (True, 1, 0)
+        assert ((await gate(plane, "b")).term, (await gate(plane, "a")).open) == (term, False)
+        done: Recovered = await (await recovered(plane, "more")).result()
+        assert (done.outcome, done.rows) == ("laid", 1)
+        assert await b.call("Notes", "more", "all") == ["copied", "lost"]
+        assert (await standing.query(ReplicateProject.progress))["passes"] == 1
 
     regions(scenario)

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 from control_plane import settled
-from temporalio import activity
-from temporalio import client as clients
-from temporalio.client import Client, WorkflowFailureError
+from killed_workers import Killer, intercepted
+from temporalio.client import WorkflowFailureError
 from temporalio.common import WorkflowIDConflictPolicy
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 import domicile
 from domicile import Object, Region
@@ -109,36 +107,6 @@ class Load:
         await self._task
 
 
-class Killer(clients.Interceptor, Interceptor):
-    """Cuts the worker off when each of these activities runs for the first time, after it has had its effect."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.left = set(names)
-        self.struck = asyncio.Event()
-
-    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        killer = self
-
-        class Inbound(ActivityInboundInterceptor):
-            async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-                result = await super().execute_activity(input)
-                name = activity.info().activity_type
-                if name in killer.left:
-                    killer.left.discard(name)
-                    killer.struck.set()
-                    await asyncio.Event().wait()
-                return result
-
-        return Inbound(next)
-
-
-async def intercepted(plane: Any, interceptor: Killer) -> None:
-    """The plane's workers from now on."""
-    await plane.stop_worker()
-    plane.client = await Client.connect(plane.client.service_client.config.target_host, interceptors=[interceptor])
-    await plane.start_worker()
-
-
 def test_every_answered_write_is_there_after_a_move_under_load(control: Any) -> None:
     """Under 50 writes a second every answered write is in b, none is there twice, callers saw `moving` alone, and the
     time without service is stated and under 5 s. The last pass copied what had changed."""
@@ -183,11 +151,7 @@ def test_a_worker_killed_at_every_activity(control: Any) -> None:
         await intercepted(plane, killer)
         handle = await begin(plane, "b")
         result = asyncio.create_task(handle.result())
-        while killer.left:
-            await asyncio.wait_for(killer.struck.wait(), 20)
-            killer.struck.clear()
-            await plane.stop_worker()
-            await plane.start_worker()
+        await killer.kill(plane)
         moved = await result
         assert moved["moved"]
         assert (await gate(plane, "b")).open
