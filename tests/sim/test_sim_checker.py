@@ -121,6 +121,16 @@ def test_a_key_is_of_one_life():
     assert "lives-mixed" in judge(A, keyed, before, op("delete", "", 12, 13), op("delete", "", 0.2, 0.3))
 
 
+def test_a_try_that_nobody_heard_of_may_run_after_a_deletion():
+    """Its answer came by another try; an answered try alone never comes back."""
+    tried = [Attempt(0, 0.5, "unknown"), Attempt(0.6, 1, "answered")]
+    twice = Operation("c", "o", "append", "a", "k", tried, Shown(("a",)))
+    history = [op("delete", "", 2, 3), op("read", "", 4, 5, ""), op("read", "", 6, 7, "a")]
+
+    assert judge(twice, *history) == set()
+    assert judge(op("append", "a", 0.6, 1, "a", key="k"), *history) == {"lives-mixed"}
+
+
 @st.composite
 def histories(draw):
     """What a correct object could show to concurrent clients, then perhaps bent in one place."""

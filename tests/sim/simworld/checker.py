@@ -141,11 +141,16 @@ class _Ledger:
                 yield self._broken("invented", f"{op.item} was shown before it was sent")
 
     def _lives(self) -> Iterator[Violation]:
-        """What was written and answered before a deletion began is never shown after the deletion was answered."""
+        """What was written and answered before a deletion began is never shown after the deletion was answered, unless
+        a former try of it was still on its way."""
         for deletion in self.operations:
             if deletion.op != "delete" or deletion.outcome != "answered":
                 continue
-            void = {item for item, op in self.by_item.items() if op.returned < deletion.invoked}
+            void = {
+                item
+                for item, op in self.by_item.items()
+                if op.returned < deletion.invoked and all(a.outcome not in ("unknown", "open") for a in op.attempts)
+            }
             for op in self.seen:
                 risen = void.intersection(_items(op)) if op.invoked > deletion.returned else ()
                 if risen:

@@ -130,23 +130,27 @@ class _Search:
 
 def ended_meanwhile(op: Operation, operations: Iterable[Operation]) -> int:
     """How many lives of the object may have ended between the first moment `op` may have run and its answer."""
-    deletions = (other for other in operations if other.op == "delete" and other.may_have_run)
-    return sum(other.invoked < op.returned and op.invoked < other.returned for other in deletions)
+    return sum(other.invoked < op.returned for other in _deletions_after(op, operations))
+
+
+def _deletions_after(op: Operation, operations: Iterable[Operation]) -> list[Operation]:
+    """Those that may have come after a try of `op`."""
+    return [each for each in operations if each.op == "delete" and each.may_have_run and op.invoked < each.returned]
 
 
 def _run_again(operations: list[Operation]) -> list[Operation]:
     """A record of a key ends with the incarnation: an attempt of unknown outcome may have run in a life now gone, and
-    a later one in the next; under a key a node makes such attempts itself. Not so a deletion: its key goes on into the
-    next life."""
+    a later one in the next; or it lay on the way while a later one was answered, and runs after the deletion. Under a
+    key a node makes such attempts itself. Not so a deletion: its key goes on into the next life."""
     again = []
     for op in operations:
         if op.op not in WRITES or not op.may_have_run:
             continue
         maybe = [attempt for attempt in op.attempts[:-1] if attempt.outcome in ("unknown", "open")]
-        ended = ended_meanwhile(op, operations)
+        maybe = maybe[: len(_deletions_after(op, operations))]
         if op.key is not None:
-            maybe += [Attempt(op.invoked, outcome="unknown")] * ended
-        again += [Operation(op.client, op.object, op.op, op.item, op.key, [attempt]) for attempt in maybe[:ended]]
+            maybe += [Attempt(op.invoked, outcome="unknown")] * (ended_meanwhile(op, operations) - len(maybe))
+        again += [Operation(op.client, op.object, op.op, op.item, op.key, [attempt]) for attempt in maybe]
     return again
 
 
