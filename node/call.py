@@ -94,7 +94,7 @@ def refuse_cycles(call: Call) -> None:
 
 
 def _unlanded(ran: Ran, why: str) -> DomicileError:
-    if ran.wrote:
+    if ran.lasting:
         return OutcomeUnknown(why)
     error = NotServing(f"the state this answer saw is {why}")
     error.outcome = "ran"

@@ -63,7 +63,8 @@ class Entry:
 class Ran(NamedTuple):
     """What became of a call: `mark` is the log its answer saw, `alarm` what its answer also waits for.
 
-    `outside` as in `transaction.Done`; `read`: by a method that may only read.
+    `outside` as in `transaction.Done`; `read`: by a method that may only read. `lasting`: something of it may be there
+    to stay, by its own writes, those of a former try under its key, or those of the objects it called.
     """
 
     answer: bytes | None
@@ -73,14 +74,16 @@ class Ran(NamedTuple):
     alarm: asyncio.Future[bool] | None
     outside: bool
     read: bool
+    lasting: bool
 
 
 def settle(entry: Entry, done: Done, mark: int, alarm: asyncio.Future[bool] | None) -> None:
     """Tell a caller what became of its call."""
     if not entry.future.done():
         waits_for = alarm if done.wrote else None
+        lasting = done.wrote or done.replayed or done.outside
         entry.future.set_result(
-            Ran(done.answer, done.error, done.wrote, mark, waits_for, done.outside, entry.read_only)
+            Ran(done.answer, done.error, done.wrote, mark, waits_for, done.outside, entry.read_only, lasting)
         )
 
 

@@ -108,6 +108,23 @@ def test_what_waits_too_long_is_told_by_kind(run, method):
     run(scenario, Ledger, object_ack_gate_ms=2500)
 
 
+def test_a_replay_that_waits_too_long_does_not_say_that_nothing_stayed(run):
+    """Its record is of a write that may last: past the gate it is `outcome_unknown`, and the key still runs it once."""
+
+    async def scenario(home):
+        await home.call("Ledger", "a", "look")
+        home.bucket.down = True
+        for _ in range(2):
+            with pytest.raises(OutcomeUnknown):
+                await home.call("Ledger", "a", "add", idempotency_key="k")
+        home.bucket.down = False
+        await home.landed("Ledger", "a")
+        assert await home.call("Ledger", "a", "add", idempotency_key="k") == 1
+        assert await home.call("Ledger", "a", "look") == 1
+
+    run(scenario, Ledger, object_ack_gate_ms=1000)
+
+
 def test_a_clean_object_answers_without_the_store(run):
     """While nothing is dirty or flying, reads and failing calls need no store at all."""
 
