@@ -92,13 +92,14 @@ class Node(NodeProcess):
         command = ["strace", "-f", "-q", "-o", "/dev/null", "-e", f"trace={calls}", "-e", inject]
         with subprocess.Popen([*command, "-p", str(self.serving_pid())]) as tracer:
             try:
-                until(lambda: tracer.poll() is not None or self._traced(), "strace has attached")
+                until(lambda: tracer.poll() is not None or self.is_traced(), "strace has attached")
                 assert tracer.poll() is None, "strace may not trace"
                 yield
             finally:
                 tracer.terminate()
 
-    def _traced(self) -> bool:
+    def is_traced(self) -> bool:
+        """Whether somebody traces the node's process."""
         status = Path(f"/proc/{self.serving_pid()}/status").read_text()
         return "TracerPid:\t0\n" not in status
 
