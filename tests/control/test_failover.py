@@ -254,11 +254,11 @@ def test_a_standing_copy_follows_its_project(regions: Callable[..., None]) -> No
 
 
 def test_workers_killed_at_every_activity_of_a_replication_and_a_failover(regions: Callable[..., None]) -> None:
-    """Cut off after each activity had its effect and before it said so, the copy stands, the failover states its loss,
-    opens one gate, and makes one incident of each object that had gone further."""
-    to_the_copy = ("move-begin", "move-copy", "move-draw", "replicate-note")
-    to_the_gate = ("failover-begin", "failover-assess", "failover-fork", "move-change-gate", "move-flip", "move-clear")
-    to_the_end = ("move-read-gate", "move-drain", "failover-compare", "failover-unfork")
+    """Cut off after each activity that changes something had its effect and before it said so, the copy stands, the
+    failover states its loss, opens one gate, and makes one incident of each object that had gone further."""
+    to_the_copy = ("move-copy", "move-draw", "replicate-note")
+    to_the_gate = ("failover-fork", "move-change-gate", "move-flip", "move-clear")
+    to_the_end = ("move-drain", "failover-compare", "failover-unfork")
 
     async def scenario(plane: Any) -> None:
         a, b = plane.regions["a"].nodes[0], plane.regions["b"].nodes[0]

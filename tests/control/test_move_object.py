@@ -6,6 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from control_plane import beat_for_ever, settled
+from killed_workers import Killer, intercepted
 from temporalio.client import WorkflowFailureError
 
 from domicile import Object
@@ -214,3 +216,41 @@ def test_an_object_that_went_from_region_to_region_is_found_from_each(control: A
         assert await hops("b") == 0, "its gate is open here: nothing that was learned counts"
 
     control(scenario, Ledger, regions=("a", "b", "c", "d"))
+
+
+def test_a_worker_killed_at_every_activity_moves_one_object_once(control: Any) -> None:
+    """Cut off after each activity that changes something had its effect and before it said so, the object is in b, with
+    one gate of its own that is open; a cancelled move that is cut off so is undone all the same."""
+    steps = ("object-close-gate", "object-copy", "object-hold", "object-open", "object-forward")
+
+    async def scenario(plane: Any) -> None:
+        a, b = plane.regions["a"].nodes[0], plane.regions["b"].nodes[0]
+        assert await a.call("Ledger", "x", "add") == 1
+        held = asyncio.Event()
+
+        async def hang(method: str) -> None:
+            if method == "settle-object":
+                await beat_for_ever(held)
+
+        plane.before_ask = hang
+        killer = Killer(("object-let-go", "object-undo"))
+        await intercepted(plane, killer)
+        handle = await begin(plane, "x", "b")
+        await held.wait()
+        await handle.cancel()
+        await killer.kill(plane)
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        assert await settled(a.call, "Ledger", "x", "add") == 2
+        plane.before_ask = None
+
+        killer.left |= set(steps)
+        handle = await begin(plane, "x", "b")
+        await killer.kill(plane)
+        assert (await handle.result())["moved"]
+        assert isinstance((await rows(plane, "a", "x")).state, Forwarded)
+        assert (await rows(plane, "b", "x")).gate.open
+        assert await settled(a.call, "Ledger", "x", "add") == 3
+        assert b.home_of("Ledger", "x")
+
+    control(scenario, Ledger, regions=("a", "b"))
