@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from etcd_servers import until
 
 from domicile import Client
 
@@ -214,6 +215,8 @@ def test_a_project_moves_there_and_back_under_load(cluster: Cluster) -> None:
 
 
 def epoch(cluster: Cluster, region: str) -> tuple[int, ...]:
-    """Of one object that is called all the time, as the region it lives in tells it."""
-    described = cluster.get(region, f"/v1/{PROJECT}/objects/Ledger/o0")
+    """Of one object, claimed in the region it lives in, as that tells it: what nobody calls keeps its copy's."""
+    path = f"/v1/{PROJECT}/objects/Ledger/o0"
+    until(lambda: cluster.ask("POST", region, f"{path}/look", [])[0] == 200, WAIT_SECS, "it is called")
+    described = cluster.get(region, path)
     return tuple(int(part) for part in described["epoch"].split("."))
