@@ -16,7 +16,7 @@ from up_cluster import WAIT_SECS, UpCluster
 from domicile import Client
 
 SWEEP_SECS = 3.0
-SLACK_SECS = 4.0  # of a machine that is busy: wakes, takeovers, polls
+SLACK_SECS = 6.0  # of a machine that is busy: wakes, takeovers, polls
 RESIDENTS = int(os.environ.get("DOMICILE_DRAINED_RESIDENTS", "100"))
 NAMES = ("n1", "n2", "n3", "n4")
 APP = """
@@ -63,6 +63,7 @@ def test_alarms_of_a_lost_node_ring_within_two_sweeps(cluster: UpCluster, tempor
     """Nobody calls them: each rings once, no later than OBJECT_SWEEP_SECS and one sweep after it is due and its home is
     known to be lost; with Temporal standing still too, by the nodes' own sweeps."""
     names = [f"{temporal}{at}" for at in range(5)]
+    began = time.time()
     for name in names:
         cluster.call("n2", "Bell", name, "arm", "4s")
     due = time.time() + 4
@@ -82,7 +83,7 @@ def test_alarms_of_a_lost_node_ring_within_two_sweeps(cluster: UpCluster, tempor
             until(lambda name=name: rang(name), WAIT_SECS, f"{name} rang, by its row")
         for name in names:
             (at,) = cluster.call("n1", "Bell", name, "rung")
-            assert due - 1 < at < late + 2 * SWEEP_SECS + SLACK_SECS
+            assert began + 3.9 < at < late + 2 * SWEEP_SECS + SLACK_SECS
     cluster.start(["n2"], "n1", 4)
 
 
