@@ -151,6 +151,11 @@ def tombstone(manifest: Manifest, stamp: Stamp, incarnation: Incarnation) -> Man
     return _stamped(empty, stamp, seq=manifest.seq + 1, deleted=True)
 
 
+def revived(tombstone: Manifest) -> Manifest:
+    """The life that a tombstone lets begin, before anything was written in it: nobody's copy counts for it."""
+    return _checked(msgspec.structs.replace(tombstone, deleted=False))
+
+
 def with_members(manifest: Manifest, members: tuple[str, ...], quorum: int) -> Manifest:
     """Other members in a manifest not yet sent. It must name the owner's own generation (section 7, "Members")."""
     assert manifest.generation.epoch == manifest.epoch

@@ -128,8 +128,11 @@ class Takeover:
         return await self._ready(copy.position, copy.shape, fenced, landed, "clean")
 
     async def _manifest_of(self, copy: OwnCopy, released: Released) -> Manifest | None:
-        landed = copy.sidecar.landed
-        if landed is not None and landed.tag == released.tag:
+        """By the copy's sidecar; in a new term only the bucket says that the release is the last there was, since the
+        row may be of an older placement store."""
+        landed, previous = copy.sidecar.landed, self._claimed.previous
+        same_term = previous is not None and previous.row.term == self._epoch.term
+        if same_term and landed is not None and landed.tag == released.tag:
             return manifests.decode(landed.manifest, self._files.sidecar)
         manifest, tag = await register.read(self._host, self._key.id)
         return manifest if tag == released.tag else None
@@ -158,13 +161,10 @@ class Takeover:
         """M of section 5: the incarnation's manifest, or the one of a birth whose first flight has not landed."""
         early, self._early = self._early, None
         found, tag = await (early or register.read(self._host, self._key.id))
-        if found is not None and found.incarnation > self._incarnation:
-            raise OutOfDate(
-                f"object {self._key.id}: the bucket is at incarnation {found.incarnation}, the placement store at "
-                f"{self._incarnation}: the placement store lost rows"
-            )
         if found is not None and found.epoch > self._epoch:
             raise OutOfDate(f"object {self._key.id}: the manifest's epoch {found.epoch} exceeds {self._epoch}")
+        if found is not None and found.incarnation > self._incarnation:
+            found = self._adopt_life(found)
         if found is not None and found.incarnation == self._incarnation and not found.deleted:
             return found, tag
         born = self._claimed.birth
@@ -172,6 +172,15 @@ class Takeover:
             key = manifest_key(self._key.id)
             raise BlobMissing(f"object {self._key.id}: its manifest is missing, although one had landed: {key}")
         return manifests.birth(self._key, self._incarnation, born.epoch, born), tag
+
+    def _adopt_life(self, found: Manifest) -> Manifest:
+        """A lower incarnation in the row, under an epoch that exceeds the manifest's: the placement store lost rows,
+        and was given a new term. The bucket's life rules. Where that is a deletion, it is a life nobody has begun."""
+        self._host.log.error(
+            "takeover.later-life", object=str(self._key), row=str(self._incarnation), is_now=str(found.incarnation)
+        )
+        self._incarnation = found.incarnation
+        return manifests.revived(found) if found.deleted else found
 
     async def _own_copy(self) -> OwnCopy | None:
         disk, files = self._host.disk, self._files
