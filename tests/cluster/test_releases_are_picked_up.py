@@ -30,7 +30,7 @@ SLACK = 3  # the processors may be others', too
 
 
 class ReleasesSeen:
-    """Names of objects, each from the moment etcd has told of its release: a call that comes then takes no longer than a wake. (All at once they wait for processors.)"""
+    """Names of objects, each from the moment etcd has told of its release."""
 
     def __init__(self, cluster: Cluster) -> None:
         root = cluster.nodes[0].registrar["root"]
