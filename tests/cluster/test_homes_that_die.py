@@ -67,7 +67,7 @@ def test_a_home_paused_past_its_deadline_serves_nothing_old(cluster: Cluster) ->
     """Field cases 43, 45, 60: stopped with sockets open, evicted, continued: callers through others go on meanwhile,
     and what it held is neither shown nor written when it wakes.
 
-    Of case 45 this is the SIGSTOP; bytes that stop without a reset are tested with the wire's streams. A loop that a
+    Of case 45 this is the SIGSTOP; bytes that stop without a reset: test_wires_that_stop. A loop that a
     method blocks for ever is not: the heartbeat of such a node goes on by design.
     """
     x = cluster.fresh("x")

@@ -15,10 +15,13 @@ HELD_LOOK_SECS = 0.02
 
 
 class Wire(Proxy):
-    """`speakers` gives each name's process as it is now. While `held`, nothing is carried and nothing ends."""
+    """`speakers` gives each name's process as it is now. While `held`, nothing is carried and nothing ends; of some
+    speakers alone, while they are `muted`."""
 
     def __init__(self, target: tuple[str, int], speakers: Callable[[], dict[str, int]] | None = None) -> None:
         self.held = False
+        self.muted: set[str] = set()
+        self._carries = threading.local()
         self._speakers = speakers or dict
         self._barred: set[str] = set()
         self._of: dict[str, set[socket.socket]] = {}
@@ -38,9 +41,11 @@ class Wire(Proxy):
         """Everybody may speak again."""
         with self._names:
             self._barred.clear()
+        self.muted.clear()
 
     def close(self) -> None:
         self.held = False
+        self.muted.clear()
         super().close()
 
     def _join(self, near: socket.socket) -> None:
@@ -54,10 +59,18 @@ class Wire(Proxy):
         else:
             super()._join(near)
 
+    def _pump(self, source: socket.socket, sink: socket.socket, asking: bool, done: threading.Semaphore) -> None:
+        self._carries.near = source if asking else sink
+        super()._pump(source, sink, asking, done)
+
     def _hold(self, asking: bool) -> None:
         super()._hold(asking)
-        while self.held:
+        while self.held or self._is_muted(self._carries.near):
             self._closing.wait(HELD_LOOK_SECS)
+
+    def _is_muted(self, near: socket.socket) -> bool:
+        with self._names:
+            return any(near in self._of.get(name, ()) for name in self.muted)
 
     def _who(self, near: socket.socket) -> str:
         """Whose process has the other end of this connection; empty for nobody's known."""
