@@ -6,7 +6,7 @@ import threading
 import time
 
 from clusterkit.clients import RovingClient
-from clusterkit.cluster import EVICTED_SECS, Cluster, waits
+from clusterkit.cluster import EVICTED_SECS, Cluster, Node, waits
 
 SILENT_SECS = 5.0  # what an old connection is given to answer
 LASTS_SECS = 16.0
@@ -26,7 +26,7 @@ def test_a_home_whose_bytes_stop_without_a_reset(wired: Cluster) -> None:
     clients = [wired.client("c", wired.nodes.index(other)) for other in wired.others(home)]
     for client in clients:
         client.append(x)  # its node has a connection to the home
-    wired.stall(home)
+    _stall(wired, home)
     stalled, answered = time.monotonic(), []
     threads = [threading.Thread(target=_each_moment, args=(client, x, answered)) for client in clients]
     for thread in threads:
@@ -45,6 +45,16 @@ def test_a_home_whose_bytes_stop_without_a_reset(wired: Cluster) -> None:
     wired.settle()
     assert there.at(wired.nodes.index(home)).read(x).outcome in ("answered", "not_run")
     assert first.append(x).outcome == "answered"
+
+
+def _stall(cluster: Cluster, node: Node) -> None:
+    """Nothing gets to the node, from other nodes or etcd, or comes from it any more; no connection ends."""
+    assert node.peer is not None
+    assert node.etcd is not None
+    node.peer.held = node.etcd.held = True
+    for other in cluster.others(node):
+        assert other.peer is not None
+        other.peer.muted.add(node.name)
 
 
 def _each_moment(client: RovingClient, name: str, answered: list[tuple[float, float]]) -> None:

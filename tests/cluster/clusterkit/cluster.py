@@ -337,15 +337,6 @@ class Cluster:
         assert node.etcd is not None
         node.etcd.down()
 
-    def stall(self, node: Node) -> None:
-        """Nothing gets to the node, from other nodes or etcd, or comes from it any more; no connection ends."""
-        assert node.peer is not None
-        assert node.etcd is not None
-        node.peer.held = node.etcd.held = True
-        for other in self.others(node):
-            assert other.peer is not None
-            other.peer.muted.add(node.name)
-
     def heal(self) -> None:
         for node in self.nodes:
             for wire in node.wires:
