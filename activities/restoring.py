@@ -34,7 +34,7 @@ def named_blobs(manifest: Manifest) -> list[Named]:
 def put_together(manifest: Manifest, pieces: list[bytes]) -> bytes:
     """The database as a file. `pieces` are those of `named_blobs`. Raises Corrupt."""
     chunks, segments = pieces[: len(manifest.base)], pieces[len(manifest.base) :]
-    log = b"".join(segments) + manifest.tail
+    log = b"".join(segments) + manifest.tail_log
     if checksum(manifest.seed, log) != manifest.checksum:
         raise Corrupt(f"object {manifest.object_id}: its log does not have the manifest's checksum")
     return as_file(b"".join(chunks) or IMAGE, log)

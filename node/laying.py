@@ -164,7 +164,7 @@ class Layer:
         finally:
             for task in tasks:
                 task.cancel()
-        log = b"".join(pieces[segment] for segment in manifest.segments) + manifest.tail
+        log = b"".join(pieces[segment] for segment in manifest.segments) + manifest.tail_log
         if checksum(manifest.seed, log) != manifest.checksum:
             raise Corrupt(f"object {manifest.object_id}: its log does not have the manifest's checksum")
         return log

@@ -2,11 +2,12 @@
 
 It names a base (chunks; none: the birth image), the log on it (segments, then a tail of up to 16 KiB that rides
 inside), the position and checksum they make together, the fence, and who may acknowledge writes. Stored as
-magic ‖ version ‖ msgpack ‖ blake3 of all before.
+magic ‖ version ‖ msgpack ‖ blake3 of all before; version 2 where the tail is deflated, version 1 where it is as it was.
 """
 
 from __future__ import annotations
 
+import zlib
 from typing import NamedTuple
 
 import msgspec
@@ -19,8 +20,10 @@ from domicile.node.wal import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
 from domicile.placement.records import Birth, Epoch, Generation, Incarnation, ObjectKey, Position
 
 TAIL_BYTES_MAX = 16 << 10
+TAIL_LOG_MAX = 256 << 10
+_DEFLATED_AT_ONCE = 32 << 10
 _MAGIC = b"DOMM"
-_VERSION = 1
+_VERSION, _VERSION_DEFLATED = 1, 2
 _HASH_BYTES = 32
 
 Incident = tuple[Epoch, Position]
@@ -29,8 +32,9 @@ Incident = tuple[Epoch, Position]
 class Manifest(msgspec.Struct, frozen=True):
     """One value of the register. `epoch` is the fence; `start` the length at which the generation began.
 
-    `seq` grows by one with each put; 0 is the manifest of section 5, "Birth", which is stored nowhere. `deleted` makes
-    it a tombstone. Incidents are (epoch of the takeover, position it served).
+    `seq` grows by one with each put; 0 is the manifest of section 5, "Birth", which is stored nowhere. `tail` is what
+    `tail_of` made of the log behind the segments. `deleted` makes it a tombstone. Incidents are (epoch of the takeover,
+    position it served).
     """
 
     object_id: str
@@ -62,7 +66,13 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def shipped(self) -> int:
         """The length the segments reach; the tail covers the rest."""
-        return self.length - len(self.tail)
+        return self.segments[-1].end if self.segments else 0
+
+    @property
+    def tail_log(self) -> bytes:
+        """The log behind the segments. Raises Corrupt when the tail is not of its length."""
+        size = self.length - self.shipped
+        return self.tail if len(self.tail) == size else _inflated(self.tail, size)
 
     @property
     def seed(self) -> bytes:
@@ -88,6 +98,38 @@ class Reach(NamedTuple):
     start: int
     length: int
     checksum: bytes
+
+
+def tail_of(log: bytes) -> bytes | None:
+    """The tail that stands for the log behind the last segment; None when there is no room for it.
+
+    Small writes change the same few pages again and again, and those deflate to a hundredth.
+    """
+    if len(log) <= TAIL_BYTES_MAX:
+        return log
+    return _deflated(log) if len(log) <= TAIL_LOG_MAX else None
+
+
+def _deflated(log: bytes) -> bytes | None:
+    deflater = zlib.compressobj(level=1)
+    out, view = bytearray(), memoryview(log)
+    for at in range(0, len(view), _DEFLATED_AT_ONCE):
+        out += deflater.compress(view[at : at + _DEFLATED_AT_ONCE])
+        if len(out) > TAIL_BYTES_MAX:  # what does not deflate shows so early
+            return None
+    out += deflater.flush()
+    return bytes(out) if len(out) <= TAIL_BYTES_MAX else None
+
+
+def _inflated(tail: bytes, size: int) -> bytes:
+    try:
+        inflater = zlib.decompressobj()
+        log = inflater.decompress(tail, size + 1)
+    except zlib.error as error:
+        raise Corrupt(f"the manifest's tail cannot be read: {error}") from None
+    if len(log) != size or not inflater.eof or inflater.unused_data:
+        raise Corrupt(f"the manifest's tail does not stand for {size} bytes of log")
+    return log
 
 
 def birth(key: ObjectKey, incarnation: Incarnation, epoch: Epoch, born: Birth) -> Manifest:
@@ -121,7 +163,7 @@ def fenced(manifest: Manifest, stamp: Stamp, *, rename: bool) -> Manifest:
 
 
 def extended(manifest: Manifest, stamp: Stamp, reach: Reach, *, segment: Segment | None, tail: bytes) -> Manifest:
-    """The same base with a longer log: `segment` follows the last one, `tail` is all of the log behind it.
+    """The same base with a longer log: `segment` follows the last one, `tail` stands for all of the log behind it.
 
     The owner's generation may be newer than the manifest's, by takeover only: the manifest's log is a prefix of it.
     """
@@ -169,7 +211,8 @@ def with_incidents(manifest: Manifest, incidents: tuple[Incident, ...]) -> Manif
 
 def encode(manifest: Manifest) -> bytes:
     """The bytes to store."""
-    body = _MAGIC + bytes([_VERSION]) + _ENCODER.encode(_checked(manifest))
+    version = _VERSION_DEFLATED if _is_deflated(_checked(manifest)) else _VERSION
+    body = _MAGIC + bytes([version]) + _ENCODER.encode(manifest)
     return body + blake3(body).digest()
 
 
@@ -180,13 +223,17 @@ def decode(data: bytes, where: str = "manifest") -> Manifest:
     body, digest = data[:-_HASH_BYTES], data[-_HASH_BYTES:]
     if blake3(body).digest() != digest:
         raise Corrupt(f"{where}: the manifest does not have its checksum")
-    if (version := body[len(_MAGIC)]) != _VERSION:
-        raise Corrupt(f"{where}: manifest version {version} is unknown here; this release reads version {_VERSION}")
+    if (version := body[len(_MAGIC)]) not in (_VERSION, _VERSION_DEFLATED):
+        known = f"versions {_VERSION} and {_VERSION_DEFLATED}"
+        raise Corrupt(f"{where}: manifest version {version} is unknown here; this release reads {known}")
     try:
         manifest = _DECODER.decode(body[len(_MAGIC) + 1 :])
     except msgspec.MsgspecError as error:
         raise Corrupt(f"{where}: the manifest cannot be read: {error}") from None
-    if broken := _broken(manifest):
+    broken = _broken(manifest)
+    if broken is None and _is_deflated(manifest) != (version == _VERSION_DEFLATED):
+        broken = _gap(manifest)
+    if broken is not None:
         raise Corrupt(f"{where}: the manifest contradicts itself: {broken}")
     return manifest
 
@@ -225,11 +272,20 @@ def _broken(manifest: Manifest) -> str | None:
         if segment.start != end or segment.end <= segment.start or segment.writer > manifest.epoch:
             return f"segment {segment.start}-{segment.end} by {segment.writer} does not follow byte {end}"
         end = segment.end
-    if end != manifest.shipped:
-        return f"segments reach {end}, the tail begins at {manifest.shipped}"
+    tail, size = len(manifest.tail), manifest.length - end
+    if tail != size and not 0 < tail < size <= TAIL_LOG_MAX:
+        return _gap(manifest)
     if manifest.quorum < 0 or len(set(manifest.members)) != len(manifest.members):
         return f"members {manifest.members} with quorum {manifest.quorum}"
     return "a tombstone with content" if manifest.deleted and (manifest.base or manifest.length) else None
+
+
+def _is_deflated(manifest: Manifest) -> bool:
+    return len(manifest.tail) < manifest.length - manifest.shipped
+
+
+def _gap(manifest: Manifest) -> str:
+    return f"segments reach {manifest.shipped}, {len(manifest.tail)} bytes of tail do not reach {manifest.length}"
 
 
 def _whole(length: int, page_size: int) -> bool:

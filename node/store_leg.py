@@ -21,7 +21,7 @@ from domicile.node.errors import BlobError, Fenced
 from domicile.node.flight import Flights
 from domicile.node.host import Host
 from domicile.node.log import Log
-from domicile.node.manifest import TAIL_BYTES_MAX, Manifest, Reach, Stamp
+from domicile.node.manifest import Manifest, Reach, Stamp
 from domicile.node.members import MemberSets
 from domicile.node.register import Conflict
 from domicile.node.takeover import Laid
@@ -217,13 +217,9 @@ class StoreLeg:
 
     async def _extend(self, reach: Reach) -> Manifest:
         """The same base, a longer log: what was the tail and what is new, as the new tail or as a segment."""
-        old = self.manifest
-        fresh = self._log.read(old.length, reach.length)
-        stamp = self._stamp()
-        if len(old.tail) + len(fresh) <= TAIL_BYTES_MAX:
-            return manifests.extended(old, stamp, reach, segment=None, tail=old.tail + fresh)
-        segment = await self._put_segment(reach, old.shipped, old.tail + fresh)
-        return manifests.extended(old, stamp, reach, segment=segment, tail=b"")
+        old, stamp = self.manifest, self._stamp()
+        segment, tail = await self._carried(reach, old.shipped)
+        return manifests.extended(old, stamp, reach, segment=segment, tail=tail)
 
     async def _rebase(self, reach: Reach) -> Manifest:
         """Another base: the chunks the landed manifest does not name, then all of the log that has grown on it."""
@@ -232,11 +228,15 @@ class StoreLeg:
         named = set(old.base)
         base = Base(old.object_id, old.incarnation, refs, shape.size)
         await self._put_chunks(base, [i for i, ref in enumerate(refs) if ref not in named])
-        log = self._log.read(0, reach.length)
-        segment = None if len(log) <= TAIL_BYTES_MAX else await self._put_segment(reach, 0, log)
-        tail = log if segment is None else b""
+        segment, tail = await self._carried(reach, 0)
         self._host.failpoints.hit("rotate.before-manifest")
         return manifests.rotated(old, self._stamp(), reach, base, segment=segment, tail=tail)
+
+    async def _carried(self, reach: Reach, start: int) -> tuple[Segment | None, bytes]:
+        """The log from `start` on as a tail if there is room for it, else put as a segment."""
+        log = self._log.read(start, reach.length)
+        tail = manifests.tail_of(log)
+        return (None, tail) if tail is not None else (await self._put_segment(reach, start, log), b"")
 
     async def _put_segment(self, reach: Reach, start: int, data: bytes) -> Segment:
         segment = Segment(self._epoch, reach.generation, start, reach.length, blake3(data).digest())

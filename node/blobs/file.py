@@ -30,7 +30,7 @@ from domicile.node.blobs.pool import Pool
 from domicile.node.clock import Clock
 from domicile.node.errors import BlobMissing, BlobUnavailable, PreconditionFailed
 
-THREADS = 16  # syncs of different files overlap; the threads sleep in them
+THREADS = 4  # syncs of different files overlap; with more the threads fight over the interpreter lock
 LOCK_FILES = 1024
 FOLDERS_REMEMBERED_MAX = 1 << 16
 LOCK_WAIT_SECS = 5.0

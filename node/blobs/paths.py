@@ -8,10 +8,12 @@ a key carries a suffix that no folder can have, so a key may also be the beginni
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 BLOB, REGISTER = "%b", "%r"
 SUFFIXES = (BLOB, REGISTER)
 KEY_BYTES_MAX = 1024
+PARTS_REMEMBERED = 4096
 _PART_MAX = 200
 _MORE = "%~"
 _ODD = re.compile(rb"^\.|\.$|[^a-z0-9._-]")
@@ -23,7 +25,7 @@ def path_of(key: str) -> str:
     """The relative path of a key, without suffix. Raises ValueError unless the key is 1 to 1,024 bytes of ASCII."""
     if not key.isascii() or not 1 <= len(key) <= KEY_BYTES_MAX:
         raise ValueError(f"a blob key is 1 to {KEY_BYTES_MAX} ASCII characters: {key[:80]!r}")
-    return "/".join(_encode(part) for part in key.split("/"))
+    return "/".join(map(_encode, key.split("/")))
 
 
 def key_of(path: str) -> str:
@@ -37,6 +39,7 @@ def folder_of(prefix: str) -> str:
     return "/".join(_encode(part) for part in parts)
 
 
+@lru_cache(maxsize=PARTS_REMEMBERED)
 def _encode(part: str) -> str:
     if not part:
         return "%"

@@ -27,6 +27,7 @@ _MAGIC = b"DOMREG1\n"
 _HEAD_BYTES = 4096
 _MARK_AT = 512
 _CAPACITY_MIN = 8 << 10
+_READ_AT_ONCE = 64 << 10  # head and slots of most registers
 _WORD = Struct("<Q")
 _SLOT = Struct("<QQ32s")
 _MARK = Struct("<Q8s")
@@ -55,9 +56,12 @@ def blank(data: bytes, sequence: int) -> bytes:
 
 def read(fd: int, where: str) -> Value | None:
     """The value; None in a file that a crash left before its first value was whole. Raises Corrupt, naming `where`."""
-    head = os.pread(fd, _HEAD_BYTES, 0)
-    whole = head.startswith(_MAGIC) and os.fstat(fd).st_size == _HEAD_BYTES + 2 * _capacity(head)
-    found = _newest(fd, _capacity(head)) if whole else None
+    file = memoryview(os.pread(fd, _READ_AT_ONCE, 0))
+    head = bytes(file[:_HEAD_BYTES])
+    size = _HEAD_BYTES + 2 * _capacity(head)
+    if len(file) == _READ_AT_ONCE and os.fstat(fd).st_size == size:
+        file = memoryview(os.pread(fd, size + 1, 0))
+    found = _newest(file, _capacity(head)) if head.startswith(_MAGIC) and len(file) == size else None
     marked = _marked(head)
     if marked > (found.sequence if found else 0):
         raise Corrupt(f"{where}: value {marked} was stored and no longer has its checksum")
@@ -92,14 +96,12 @@ def mark(fd: int, sequence: int) -> None:
     os.pwrite(fd, _MARK.pack(sequence, _mark_check(sequence)), _MARK_AT)
 
 
-def _newest(fd: int, capacity: int) -> Value | None:
-    offsets = [_HEAD_BYTES + index * capacity for index in (0, 1)]
-    heads = [(os.pread(fd, _SLOT.size, at), at) for at in offsets]
-    whole = [(*_SLOT.unpack(head), at) for head, at in heads if len(head) == _SLOT.size]
-    for sequence, length, check, at in sorted(whole, reverse=True):
+def _newest(file: memoryview, capacity: int) -> Value | None:
+    slots = [(*_SLOT.unpack_from(file, at), at) for at in (_HEAD_BYTES, _HEAD_BYTES + capacity)]
+    for sequence, length, check, at in sorted(slots, reverse=True):
         if sequence and length <= capacity - _SLOT.size:
-            data = os.pread(fd, length, at + _SLOT.size)
-            if len(data) == length and _slot_check(sequence, data) == check:
+            data = bytes(file[at + _SLOT.size : at + _SLOT.size + length])
+            if _slot_check(sequence, data) == check:
                 return Value(sequence, data, check.hex(), capacity)
     return None
 

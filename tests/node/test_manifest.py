@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import zlib
 from collections.abc import Callable
 
 import msgspec
@@ -82,7 +84,47 @@ def test_golden_bytes() -> None:
     assert manifests.encode(born()).hex() == BORN_BYTES
 
 
-@pytest.mark.parametrize("make", [born, full, lambda: manifests.tombstone(full(), stamp(LATER, 9), LATER)])
+def deflated() -> Manifest:
+    """One whose tail stands for more log than it has bytes."""
+    tail = manifests.tail_of(log(60))
+    assert tail is not None
+    assert len(tail) < 2000
+    return manifests.extended(
+        born(), stamp(BORN, 1), reach(born(), Generation(BORN, 0), 0, 60), segment=None, tail=tail
+    )
+
+
+def test_a_tail_that_deflates_stands_for_more_log() -> None:
+    """Sixty writes of one page ride in the manifest, deflated, under a version of its own."""
+    stored = manifests.encode(deflated())
+    assert stored[:5] == b"DOMM\x02"
+    read = manifests.decode(stored)
+    assert (read.shipped, read.tail_log) == (0, log(60))
+    assert zlib.decompress(read.tail) == log(60)
+    later = manifests.fenced(read, stamp(NEXT, 2), rename=True)
+    assert manifests.decode(manifests.encode(later)).tail_log == log(60)
+
+
+def test_a_short_tail_is_as_it_was() -> None:
+    """Up to 16 KiB nothing is deflated; what does not deflate, or is too long, is no tail."""
+    short = random.Random(1).randbytes(manifests.TAIL_BYTES_MAX)
+    assert manifests.tail_of(short) == short
+    assert manifests.tail_of(short + b"x") is None
+    assert manifests.tail_of(bytes(manifests.TAIL_LOG_MAX + 1)) is None
+    assert manifests.tail_of(bytes(manifests.TAIL_LOG_MAX)) is not None
+
+
+@pytest.mark.parametrize(
+    "tail", [b"no zlib", zlib.compress(log(59)), zlib.compress(log(61)), zlib.compress(log(60))[:-1]]
+)
+def test_a_tail_of_another_length_is_corrupt(tail: bytes) -> None:
+    """What a tail says it stands for is all of it, and no more is inflated."""
+    wrong = msgspec.structs.replace(deflated(), tail=tail)
+    with pytest.raises(Corrupt, match="tail"):
+        _ = manifests.decode(manifests.encode(wrong)).tail_log
+
+
+@pytest.mark.parametrize("make", [born, full, deflated, lambda: manifests.tombstone(full(), stamp(LATER, 9), LATER)])
 def test_what_was_written_is_read(make: Callable[[], Manifest]) -> None:
     """Encoding and decoding give back the same manifest."""
     assert manifests.decode(manifests.encode(make())) == make()
@@ -112,11 +154,13 @@ def sealed(version: int, body: bytes) -> bytes:
     [
         (b"", "no manifest"),
         (b"<html>" * 20, "no manifest"),
-        (sealed(2, b"\x80"), "version 2 is unknown"),
+        (sealed(3, b"\x80"), "version 3 is unknown"),
         (sealed(1, b"\x80"), "cannot be read"),
         (sealed(1, b"\xc1"), "cannot be read"),
         (sealed(1, msgspec.msgpack.encode(msgspec.structs.replace(full(), length=5))), "contradicts itself"),
         (sealed(1, msgspec.msgpack.encode(msgspec.structs.replace(full(), tail=b""))), "segments reach"),
+        (sealed(1, msgspec.msgpack.encode(deflated())), "segments reach"),
+        (sealed(2, msgspec.msgpack.encode(full())), "segments reach"),
         (sealed(1, msgspec.msgpack.encode(msgspec.structs.replace(full(), base=()))), "0 chunks for a base"),
         (sealed(1, msgspec.msgpack.encode(msgspec.structs.replace(full(), epoch=BORN))), "newer than the fence"),
         (sealed(1, msgspec.msgpack.encode(msgspec.structs.replace(full(), members=("a", "a")))), "members"),

@@ -223,7 +223,7 @@ class Home:
             at = segment.end
             key = segment_key(found.object_id, found.incarnation, segment)
             assert len((await self.bucket.quiet.get(key)).data) == segment.end - segment.start
-        assert at == found.shipped
+        assert at + len(found.tail_log) == found.length
         for ref in found.base:
             await self.bucket.quiet.get(chunk_key(found.object_id, found.incarnation, ref))
         return found

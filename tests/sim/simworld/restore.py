@@ -41,7 +41,7 @@ def restore(manifest: Manifest, store: Mapping[str, bytes]) -> bytes:
     if refs and len(base) != manifest.base_size:
         raise Corrupt(f"the base has {len(base)} bytes, not {manifest.base_size}")
     pieces = [(segment_key(manifest.object_id, manifest.incarnation, piece), piece) for piece in manifest.segments]
-    log = b"".join(_fetch(store, key, piece.hash) for key, piece in pieces) + manifest.tail
+    log = b"".join(_fetch(store, key, piece.hash) for key, piece in pieces) + manifest.tail_log
     if len(log) != manifest.length or checksum(manifest.seed, log) != manifest.checksum:
         raise Corrupt(f"the log of {len(log)} bytes is not the one of {manifest.length} the manifest means")
     return fold(base, log)
