@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 from blake3 import blake3
 
-from domicile.node.blobs import files, paths, register
+from domicile.node.blobs import brief, files, paths, register
 from domicile.node.blobs.base import ABSENT, Absent, Blob, Listed, Precondition
 from domicile.node.blobs.pool import Pool
 from domicile.node.clock import Clock
@@ -105,15 +105,12 @@ class FileBlobs:
         raise BlobUnavailable(f"{key}: another process holds its lock for {LOCK_WAIT_SECS:g} s")
 
     def _under_lock(self, stripe: int, work: Callable[[], T]) -> T:
-        fd = os.open(f"{self._root}/locks/{stripe:03x}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
+        with brief.opened(f"{self._root}/locks/{stripe:03x}", os.O_RDWR | os.O_CREAT) as fd:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                brief.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise _LockHeldError from None
             return work()
-        finally:
-            os.close(fd)
 
     async def _finished(self, running: asyncio.Future[T]) -> T:
         try:
