@@ -57,11 +57,17 @@ class Nodes:
 
     def choose_members(self, object_id: str, count: int, keep: Iterable[str] = ()) -> tuple[str, ...]:
         """Copy ids for an object's members: those of `keep` that live, then by rendezvous, distinct zones first."""
+        kept = [copy for copy in keep if self._may_keep(copy)][:count]
+        if len(kept) == count:  # as asked every second for every object awake
+            return tuple(kept)
         live = {row.copy_id: row for row in self.others() if row.copy_id and row.state == SERVING}
-        kept = [copy for copy in keep if copy in live][:count]
         rest = [Candidate(copy, row.weight, row.zone) for copy, row in live.items() if copy not in kept]
         chosen = spread(object_id, rest, count - len(kept))
         return (*kept, *(candidate.id for candidate in chosen))
+
+    def _may_keep(self, copy_id: str) -> bool:
+        row = self._by_copy.get(copy_id)
+        return row is not None and row.node_id != self.me and row.state == SERVING
 
     def choose_home(self, object_id: str, cls: str, leave_out: Iterable[str]) -> NodeRow | None:
         """A node that serves the class, by rendezvous over weights; a full one only where all are."""
