@@ -181,23 +181,22 @@ class Rounds:
 
     async def run(self, entries: list[Entry]) -> list[Done]:
         """What became of each call, in order. Raises Stuck when one does not return, Ended when the right is lost."""
-        wakes_on_loop = self._prologue is not None and self._engine.async_prologue
-        if not self._engine.whole and (wakes_on_loop or not entries[0].shares):
+        first, wakes_on_loop = entries[0], self._prologue is not None and self._engine.async_prologue
+        if not self._engine.whole and (wakes_on_loop or not first.shares):
             assert self._engine.paged is not None
             if (lacking := await self._engine.paged.refusal()) is not None:
                 return [Done(error=lacking) for _ in entries]
         if wakes_on_loop:
-            failed = await self._run_async_prologue(entries[0])
+            failed = await self._run_async_prologue(first)
             if failed is not None:
                 return [failed for _ in entries]
         running = self._running = Running(self._host.loop.create_future())
         try:
-            if entries[0].shares:
-                dones = await self._in_thread(running, entries)
-            else:
-                dones = [await self._on_loop(running, entries[0])]
+            dones = await self._in_thread(running, entries) if first.shares else [await self._on_loop(running, first)]
         finally:
             self._running = None
+            if running.job is not None and running.job.finished:
+                running.job = None  # they know each other: without this each round is a cycle for the collector to find
         if self._tx.prologue_done:
             self._prologue = None
         return dones
