@@ -72,8 +72,10 @@ class MovingActivities:
         if source != asked.to:
             return Begun(source, moving=True, mark=seen.mark_version)
         if mark is not None and mark.row.step == FLIPPED and mark.row.to == asked.to:
-            return Begun(source, moving=True, flipped=True, mark=mark.version, term=mark.row.term)
-        return Begun(source, moving=False)
+            was = mark.row.source
+            return Begun(source, moving=True, flipped=True, mark=mark.version, term=mark.row.term, was=was)
+        cut_off = mark is not None and mark.row.step == PREPARING
+        return Begun(source, moving=False, mark=seen.mark_version, cut_off=cut_off)
 
     @activity.defn(name="move-mark")
     async def mark(self, step: MarkStep) -> Marked:
@@ -87,7 +89,9 @@ class MovingActivities:
 
     async def _drawn(self, step: MarkStep, kind: str, home: str = "") -> Marked:
         try:
-            mark = await self._rows.draw(step.project, step.mark, to=step.to, step=kind, run=step.run, home=home)
+            mark = await self._rows.draw(
+                step.project, step.mark, to=step.to, step=kind, run=step.run, home=home, source=step.source
+            )
         except OvertakenRowError as error:
             raise refused("Overtaken", str(error)) from error
         return Marked(mark.version, mark.row.term)

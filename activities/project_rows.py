@@ -24,12 +24,16 @@ class OvertakenRowError(Exception):
 
 
 class MarkRow(msgspec.Struct, frozen=True):
-    """`projects/<id>/move` in control. `run`: the workflow run that began it. `term`: the last one drawn for it."""
+    """`projects/<id>/move` in control. `run`: the workflow run that began it. `term`: the last one drawn for it.
+
+    `source`: the region that it leaves, whose gate it has closed; empty where the gate was left as it was.
+    """
 
     to: str
     step: str
     run: str
     term: int
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,9 @@ class ProjectRows:
         standin = found.get(standins)
         return decode(standin, StandinRow).row.region if standin is not None else region
 
-    async def draw(self, project: str, mark: int, *, to: str, step: str, run: str, home: str = "") -> Seen[MarkRow]:
+    async def draw(
+        self, project: str, mark: int, *, to: str, step: str, run: str, home: str = "", source: str = ""
+    ) -> Seen[MarkRow]:
         """The next term, and the mark with it, if the mark still is at version `mark`; `home` moves the project.
 
         Done before by this very step of this run: what stands is given. Raises OvertakenRowError.
@@ -86,7 +92,7 @@ class ProjectRows:
                 raise OvertakenRowError(f"another move of {project} has begun")
             term = seen.policy.row.term + 1
             policy = msgspec.structs.replace(seen.policy.row, term=term, region=home or seen.policy.row.region)
-            row = MarkRow(to, step, run, term)
+            row = MarkRow(to, step, run, term, source)
             outcome = await self._world.control.write(
                 [At(policy_key, seen.policy.version), At(mark_key, mark)],
                 [Put(policy_key, encode(policy)), Put(mark_key, encode(row))],

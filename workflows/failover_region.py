@@ -130,7 +130,7 @@ class FailoverRegion:
         self._at("hold")
         gate: GateSeen = await self._in(asked.to, "move-read-gate", GateAt(asked.to, project), GateSeen)
         held: int = await self._control("move-draw", project, int)
-        gate = await self._change(GateChange(asked.to, project, gate.version, False, held, gate.to))
+        gate = await self._change(GateChange(asked.to, project, gate.version, False, held, self._state.source))
         self._at("fork")
         fork = ForkOrder(project, self._state.source, asked.to)
         try:

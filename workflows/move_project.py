@@ -22,15 +22,14 @@ from domicile.workflows.attributes import mark
 from domicile.workflows.copy_values import CopyOrder, CopyProgress
 from domicile.workflows.endings import to_its_end
 from domicile.workflows.expire_copy import expire_later
+from domicile.workflows.move_gates import change_gate, gate_seen
 from domicile.workflows.move_values import (
     Begun,
     CopyStep,
     DrainOrder,
     DrainResult,
     Expire,
-    GateAt,
     GateChange,
-    GateSeen,
     Marked,
     MarkStep,
     Move,
@@ -65,7 +64,8 @@ class MoveProject:
         self._state = asked.state or self._state
         try:
             if not self._state.past_return and not await self._until_flipped():
-                return self._state.moved(asked, moved=False, detail=f"{asked.project} is in {asked.to} already")
+                how = "serves again in" if self._state.opened_at else "is already in"
+                return self._state.moved(asked, moved=False, detail=f"{asked.project} {how} {asked.to}")
         except (ActivityError, ApplicationError, asyncio.CancelledError) as error:
             if not self._state.past_return:
                 await self._to_its_end(self._go_back())
@@ -116,30 +116,39 @@ class MoveProject:
 
     async def _begin(self) -> bool:
         begun: Begun = await in_control("move-begin", self._given, Begun)
+        self._state.source, self._state.mark = begun.was or begun.source, begun.mark
         if not begun.moving:
-            self._state.source = begun.source
+            if begun.cut_off:
+                await self._to_its_end(self._open_again())
             return False
-        self._state.source, self._state.mark = begun.source, begun.mark
-        if begun.flipped:
-            self._state.opens_with = begun.term
-            self._at("open")
-        else:
-            self._at("prepare")
+        self._state.opens_with = begun.term  # 0 unless it is flipped
+        self._at("open" if begun.flipped else "prepare")
         return True
 
+    async def _open_again(self) -> None:
+        """A move away was ended from outside. Its mark is taken over first: what comes late of it has no effect."""
+        marked: Marked = await in_control("move-mark", self._mark_step(), Marked)
+        self._state.mark = marked.mark
+        gate = await gate_seen(self._state.source, self._given.project)
+        if not gate.open:
+            await change_gate(GateChange(gate.region, self._given.project, gate.version, True, marked.term))
+            self._state.opened_at = workflow.now().timestamp()
+        await in_control("move-clear", self._mark_step(), None)
+
     async def _prepare(self) -> None:
-        """Mark the project; touch the target's gate, so that nothing that goes by its old version can be written."""
+        """Mark the project; touch the target's gate: nothing that goes by its old version is written, and calls that
+        meet it go to where the project is as yet."""
         state, asked = self._state, self._given
-        state.source_gate = await self._gate_seen(state.source)
-        before = await self._gate_seen(asked.to)
+        state.source_gate = await gate_seen(state.source, self._given.project)
+        before = await gate_seen(asked.to, asked.project)
         if before.open:
             raise ApplicationError(
                 f"the gate of {asked.project} in {asked.to} is open", type="TwoGates", non_retryable=True
             )
         marked: Marked = await in_control("move-mark", self._mark_step(), Marked)
         state.mark, state.term = marked.mark, marked.term
-        touched = GateChange(asked.to, asked.project, before.version, False, marked.term, before.to)
-        state.target_gate = await self._change_gate(touched)
+        touched = GateChange(asked.to, asked.project, before.version, False, marked.term, state.source)
+        state.target_gate = await change_gate(touched)
         self._at("copy")
 
     async def _copy_while_it_serves(self) -> None:
@@ -155,7 +164,7 @@ class MoveProject:
         assert gate is not None
         state.closed_at = workflow.now().timestamp()
         closed = GateChange(state.source, self._given.project, gate.version, False, gate.term)
-        state.source_gate = await self._change_gate(closed)
+        state.source_gate = await change_gate(closed)
         self._at("drain")
 
     async def _drain(self) -> None:
@@ -243,16 +252,16 @@ class MoveProject:
         if not state.opens_with:
             await self._flip()
         if state.target_gate is None:  # an earlier move's flip, whose steps are not known here
-            state.target_gate = await self._gate_seen(asked.to)
+            state.target_gate = await gate_seen(asked.to, asked.project)
         gate = state.target_gate
         opened = GateChange(asked.to, asked.project, gate.version, True, state.opens_with)
-        state.target_gate = gate if gate.open else await self._change_gate(opened)
+        state.target_gate = gate if gate.open else await change_gate(opened)
         state.opened_at = workflow.now().timestamp()
         self._at("name")
-        if state.source_gate is not None and state.source != asked.to:
-            closed = state.source_gate
+        if state.source != asked.to:
+            closed = state.source_gate or await gate_seen(state.source, asked.project)
             named = GateChange(state.source, asked.project, closed.version, False, closed.term, asked.to)
-            state.source_gate = await self._change_gate(named)
+            state.source_gate = await change_gate(named)
             kept = state.source_gate.version, asked.to, state.opens_with, asked.keep_hours * 3600
             await expire_later(Expire(asked.project, state.source, *kept))
         self._at("clear")
@@ -267,9 +276,9 @@ class MoveProject:
             return  # nothing was begun
         mark(project=asked.project, step="going back")
         if state.closed_at:
-            gate = await self._gate_seen(state.source)
+            gate = await gate_seen(state.source, self._given.project)
             term = await in_control("move-draw", asked.project, int)
-            await self._change_gate(GateChange(state.source, asked.project, gate.version, True, term))
+            await change_gate(GateChange(state.source, asked.project, gate.version, True, term))
         await in_control("move-clear", self._mark_step(), None)
 
     # Parts of steps.
@@ -283,15 +292,8 @@ class MoveProject:
         self._state.step = step
 
     def _mark_step(self) -> MarkStep:
-        return MarkStep(self._given.project, self._given.to, self._state.mark, self._run_id)
-
-    async def _gate_seen(self, region: str) -> GateSeen:
-        seen: GateSeen = await in_region(region, "move-read-gate", GateAt(region, self._given.project), GateSeen)
-        return seen
-
-    async def _change_gate(self, change: GateChange) -> GateSeen:
-        seen: GateSeen = await in_region(change.region, "move-change-gate", change, GateSeen)
-        return seen
+        state = self._state
+        return MarkStep(self._given.project, self._given.to, state.mark, self._run_id, state.source)
 
     async def _to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Past the point of no return, and on the way back, a cancel is too late."""

@@ -13,13 +13,16 @@ AFTER_FLIP = ("open", "name", "clear", "done")
 
 @dataclass(frozen=True)
 class Begun:
-    """What stood before: `moving` when there is something to do; `flipped` when an earlier run got that far."""
+    """What stood before: `moving` when there is something to do; `flipped` when an earlier run got that far, and `was`
+    the region that it left. `cut_off`: an earlier run that was to leave this home ended without going back."""
 
     source: str
     moving: bool
     flipped: bool = False
     mark: int = 0
     term: int = 0
+    was: str = ""
+    cut_off: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,14 @@ class Marked:
 
 @dataclass(frozen=True)
 class MarkStep:
-    """A step on control's rows, conditioned on the mark at version `mark` (0: absent). `run` names the move."""
+    """A step on control's rows, conditioned on the mark at version `mark` (0: absent). `run` names the move, `source`
+    the region whose gate it closes."""
 
     project: str
     to: str
     mark: int
     run: str
+    source: str = ""
 
 
 @dataclass(frozen=True)

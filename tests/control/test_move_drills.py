@@ -217,6 +217,7 @@ def test_a_move_cancelled_before_the_flip_serves_in_the_old_region(control: Any)
         assert after.open
         assert after.term > before.term
         assert await a.call("Ledger", "x", "add") == 2
+        assert await settled(b.call, "Ledger", "x", "look") == 2, "through the region it was to go to as well"
         plane.before_ask = None
         again = await begin(plane, "b")
         twice = await plane.client.start_workflow(
@@ -256,6 +257,31 @@ def test_a_cancel_counts_though_the_step_under_way_ends_well(control: Any) -> No
         assert (await handle.describe()).status.name == "CANCELED"
         assert (await gate(plane, "a")).open
         assert await a.call("Ledger", "x", "add") == 2
+
+    control(scenario, Ledger, regions=REGIONS)
+
+
+def test_a_project_is_called_through_both_regions_while_it_is_copied(control: Any) -> None:
+    """However long a pass takes: nobody is told that it is moving before the old gate closes."""
+
+    async def scenario(plane: Any) -> None:
+        a, b = plane.regions["a"].nodes[0], plane.regions["b"].nodes[0]
+        assert await a.call("Ledger", "x", "add") == 1
+        killer = Killer(("move-copy",))
+        await intercepted(plane, killer)
+        handle = await begin(plane, "b")
+        await asyncio.wait_for(killer.struck.wait(), 20)
+        seen = b.node._gates.followed.rows
+        key = (await plane.world.region("b")).keys.gate_project(PROJECT)
+        await plane.until(lambda: key in seen, "b has seen its gate, which is closed")
+        assert await b.call("Ledger", "x", "add") == 2
+        assert await b.call("Ledger", "new", "add") == 1
+        assert await a.call("Ledger", "x", "add") == 3
+        await plane.stop_worker()
+        await plane.start_worker()
+        assert (await handle.result())["moved"]
+        assert await settled(a.call, "Ledger", "x", "add") == 4
+        assert await b.call("Ledger", "new", "add") == 2
 
     control(scenario, Ledger, regions=REGIONS)
 
@@ -388,5 +414,33 @@ def test_a_long_move_goes_on_in_new_runs(control: Any) -> None:
         assert (await latest.describe()).run_id != handle.first_execution_run_id
         assert await plane.history_events(latest) < 120
         assert await b.call("Ledger", names[-1], "add") == 2
+
+    control(scenario, Ledger, regions=REGIONS)
+
+
+@pytest.mark.parametrize("to", REGIONS)
+@pytest.mark.parametrize("after", ["move-change-gate", "move-drain", "move-flip"])
+def test_a_move_that_was_terminated_is_settled_by_asking_again(control: Any, after: str, to: str) -> None:
+    """Ended from outside, with gates closed and without going back, it is done by a move to either region: there one
+    gate opens, the mark goes, and calls through both regions are answered."""
+
+    async def scenario(plane: Any) -> None:
+        a, b = plane.regions["a"].nodes[0], plane.regions["b"].nodes[0]
+        assert await a.call("Ledger", "x", "add") == 1
+        killer = Killer((after,))
+        await intercepted(plane, killer)
+        handle = await begin(plane, "b")
+        await asyncio.wait_for(killer.struck.wait(), 20)
+        await handle.terminate("by hand")
+        await plane.stop_worker()
+        await plane.start_worker()
+        await (await begin(plane, to)).result()
+        assert await settled(a.call, "Ledger", "x", "add") == 2
+        assert await settled(b.call, "Ledger", "x", "add") == 3
+        gates = {region: await gate(plane, region) for region in REGIONS}
+        (other,) = {*REGIONS} - {to}
+        assert gates[to].open
+        assert not gates[other].open
+        assert (await (await begin(plane, to)).result())["detail"] == f"{PROJECT} is already in {to}", "no mark is left"
 
     control(scenario, Ledger, regions=REGIONS)

@@ -147,7 +147,7 @@ def test_a_move_to_where_it_is_changes_nothing(control: Any) -> None:
         await a.call("Ledger", "x", "add")
         moved = await (await move(plane, "a")).result()
         assert moved["moved"] is False
-        assert "is in a already" in moved["detail"]
+        assert "is already in a" in moved["detail"]
         for asked, why in (
             ({"project": PROJECT, "to": "c"}, "no region c"),
             ({"project": "nobody", "to": "b"}, "no project nobody"),
