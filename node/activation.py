@@ -18,6 +18,7 @@ from domicile.node.own_copy import Files
 from domicile.node.residency import Phase, Residency
 from domicile.node.room import make_way, prefer_member
 from domicile.node.takeover import Early, NoQuorum, OutOfDate, lay
+from domicile.node.unopened import Unopened
 from domicile.placement.admission import Admission
 from domicile.placement.claims import Claim, Claimed, Lost, Registration, SeenLease
 from domicile.placement.gates import Decision, Gates
@@ -73,6 +74,7 @@ class Activation:
         self._registration = registration
         self._at_once = asyncio.Semaphore(host.config.object_activations)
         self._registered: set[tuple[str, str]] = set()
+        self._unopened = Unopened()
         self.first_use_creates = False
         self.homed: Callable[[], int] = lambda: 0
         self.found_closed: Callable[[ObjectKey], None] = lambda key: None
@@ -92,7 +94,7 @@ class Activation:
                 early = self._read_early(key) if seen is None and create else None
                 try:
                     claimed = await self._claim(key, seen, create=create, may_forward=may_forward)
-                    residency = await self._open(key, spec, claimed, early)
+                    residency = await self._open(key, spec, self._unopened.as_born(claimed), early)
                 finally:
                     if early is not None:
                         early.cancel()
@@ -196,7 +198,10 @@ class Activation:
             if not error.maybe:
                 raise
         settled = await self._host.leases.settle(claim)
-        return settled if settled is not None else await self._host.leases.claim(claim)
+        if settled is not None:
+            return settled
+        again = await self._host.leases.claim(claim)  # lost: the first write may have landed meanwhile
+        return again if isinstance(again, Claimed) else await self._host.leases.settle(claim) or again
 
     def _birth(self, key: ObjectKey) -> Birth:
         """The members a new object is born with: K live nodes by rendezvous, none while this one is alone."""
@@ -244,6 +249,7 @@ class Activation:
         laid = await lay(host, key, claimed, files, early, may_serve=landing is None or landing.may_serve)
         self._host.failpoints.hit("activation.after-lay")
         try:
+            self._unopened.opened(key.id)
             engine = await host.workers.run(lambda: open_engine(host, key, spec, files, laid))
         except BaseException as error:
             if laid.paged is not None:

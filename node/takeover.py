@@ -171,7 +171,8 @@ class Takeover:
         if born is None or born.epoch is None:
             key = manifest_key(self._key.id)
             raise BlobMissing(f"object {self._key.id}: its manifest is missing, although one had landed: {key}")
-        return manifests.birth(self._key, self._incarnation, born.epoch, born), tag
+        begun = self._epoch if self._claimed.created else born.epoch
+        return manifests.birth(self._key, self._incarnation, begun, born), tag
 
     def _adopt_life(self, found: Manifest) -> Manifest:
         """A lower incarnation in the row, under an epoch that exceeds the manifest's: the placement store lost rows,
