@@ -7,9 +7,7 @@ import itertools
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-
-from domicile.node.blobs import brief
+from contextlib import contextmanager, suppress
 
 
 def claim_temp(temp: str) -> tuple[str, int]:
@@ -42,13 +40,15 @@ def _remove_if_dead(folder: str) -> None:
 @contextmanager
 def opened(path: str, flags: int) -> Iterator[int | None]:
     """A descriptor, or None when there is no such file."""
-    with ExitStack() as stack:
-        try:
-            fd = stack.enter_context(brief.opened(path, flags))
-        except (FileNotFoundError, NotADirectoryError):
-            yield None
-            return
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        yield None
+        return
+    try:
         yield fd
+    finally:
+        os.close(fd)
 
 
 def read_all(fd: int) -> bytes:

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
-from domicile.node.blobs import brief
 from domicile.node.errors import Corrupt
 
 DATA_BYTES_MAX = 64 << 10
@@ -57,7 +56,7 @@ def blank(data: bytes, sequence: int) -> bytes:
 
 def read(fd: int, where: str) -> Value | None:
     """The value; None in a file that a crash left before its first value was whole. Raises Corrupt, naming `where`."""
-    file = memoryview(brief.pread(fd, _READ_AT_ONCE, 0))
+    file = memoryview(os.pread(fd, _READ_AT_ONCE, 0))
     head = bytes(file[:_HEAD_BYTES])
     size = _HEAD_BYTES + 2 * _capacity(head)
     if len(file) == _READ_AT_ONCE and os.fstat(fd).st_size == size:
@@ -94,7 +93,7 @@ def overwrite(fd: int, present: Value, data: bytes) -> str:
 
 def mark(fd: int, sequence: int) -> None:
     """Say that this value is on the disk."""
-    brief.pwrite(fd, _MARK.pack(sequence, _mark_check(sequence)), _MARK_AT)
+    os.pwrite(fd, _MARK.pack(sequence, _mark_check(sequence)), _MARK_AT)
 
 
 def _newest(file: memoryview, capacity: int) -> Value | None:
