@@ -116,11 +116,12 @@ class UpCluster:
         return bool(self.node(name)["pid"]) and self.ask("GET", name, "/readyz")[0] == 200
 
     def end(self) -> None:
+        for again in self._again:  # while what they stand on is there
+            again.terminate()
+        for again in self._again:
+            again.wait(WAIT_SECS)
         self.process.send_signal(signal.SIGINT)
         self.process.wait(WAIT_SECS)
-        for again in self._again:
-            again.terminate()
-            again.wait(WAIT_SECS)
         assert self.process.stdout is not None
         self.process.stdout.close()
         self._said.close()
