@@ -105,12 +105,13 @@ class UpCluster:
         scripts = [f"{self.node(name)['data']}/start.sh" for name in names]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": self.env}
         self._again += [subprocess.Popen([script], **quiet) for script in scripts]  # type: ignore[call-overload]
-        until(lambda: self.known(at) == count and all(map(self._ready, names)), WAIT_SECS, "they are back")
+        until(lambda: self.known(at, names) == count and all(map(self._ready, names)), WAIT_SECS, "they are back")
 
-    def known(self, at: str) -> int:
-        """How many nodes of its region a node knows; 0: it does not answer."""
+    def known(self, at: str, names: Sequence[str] = ()) -> int:
+        """How many nodes of its region a node knows; 0: it does not answer, or not these, as `cluster.json` has them."""
         status, found = self.ask("GET", at, "/v1/cluster")
-        return len(found["nodes"]) if status == 200 else 0
+        ids = {node["node_id"] for node in found["nodes"]} if status == 200 else set()
+        return len(ids) if ids.issuperset(self.node(name)["node_id"] for name in names) else 0
 
     def _ready(self, name: str) -> bool:
         return bool(self.node(name)["pid"]) and self.ask("GET", name, "/readyz")[0] == 200
