@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,6 +25,20 @@ settings.load_profile("fast")
 # Short elections, so that grants may be as short as a second and tests need not wait for a lost leader.
 ONE_MEMBER = ("--heartbeat-interval", "50", "--election-timeout", "250")
 THREE_MEMBERS = ("--heartbeat-interval", "100", "--election-timeout", "600")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _late_news_for_closed_loops() -> Iterator[None]:
+    """grpc keeps one queue for all loops of a process: what an earlier test cancelled may be told to its closed loop
+    while another turns. A node closes no loop but its heartbeat's, which is deaf by then."""
+    tell = asyncio.BaseEventLoop.call_soon_threadsafe
+
+    def tell_the_living(loop: asyncio.BaseEventLoop, *args: Any, **kwargs: Any) -> Any:
+        return None if loop.is_closed() else tell(loop, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio.BaseEventLoop, "call_soon_threadsafe", tell_the_living)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from etcd_servers import Etcd, running
@@ -22,18 +21,6 @@ from domicile.placement.records import NodeRow, encode
 from domicile.placement.store import At, Committed, Delete, Event, Put, Resync, StoreUnavailable
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-def late_news_for_closed_loops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """grpc keeps one queue for all loops of a process: what an earlier test cancelled may be told to its closed loop
-    while this one turns. A node closes no loop but its heartbeat's, which is deaf by then."""
-    tell = asyncio.BaseEventLoop.call_soon_threadsafe
-
-    def tell_the_living(loop: asyncio.BaseEventLoop, *args: Any, **kwargs: Any) -> Any:
-        return None if loop.is_closed() else tell(loop, *args, **kwargs)
-
-    monkeypatch.setattr(asyncio.BaseEventLoop, "call_soon_threadsafe", tell_the_living)
 
 
 def opened(*endpoints: str) -> EtcdStore:
