@@ -108,7 +108,7 @@ class UpCluster:
         until(lambda: self.known(at, names) == count and all(map(self._ready, names)), WAIT_SECS, "they are back")
 
     def known(self, at: str, names: Sequence[str] = ()) -> int:
-        """How many nodes of its region a node knows; 0: no answer, or it lacks one of these, as `cluster.json` has them."""
+        """How many nodes of its region a node knows; 0: no answer, or one of these is not among them."""
         status, found = self.ask("GET", at, "/v1/cluster")
         ids = {node["node_id"] for node in found["nodes"]} if status == 200 else set()
         return len(ids) if ids.issuperset(self.node(name)["node_id"] for name in names) else 0
