@@ -235,7 +235,7 @@ class NodeFront:
                 {"name": row.name, "ingress": row.ingress, "http": row.http, "since_ms": row.since_ms}
                 for _, row in sorted(self._control.regions.all_known().items())
             ],
-            "standins": dict(self._control.regions.standins_known()),
+            "standins": {name: by for name, by in self._control.regions.standins_known().items() if by != name},
         }
 
     def _shown(self, row: NodeRow) -> dict[str, Any]:

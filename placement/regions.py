@@ -114,7 +114,10 @@ class Regions:
             raise NotServing(f"region {region} is not known here, and control does not answer: {error}") from error
 
     async def _land(self, region: str, mine: str) -> str:
-        """Write the stand-in on the absence of both rows; whatever stands afterwards rules."""
+        """Write the stand-in on the absence of both rows; whatever stands afterwards rules.
+
+        A region that needs itself before it has registered stands in for itself: so nobody else does.
+        """
         check_region(region)
         row_key, standin_key = self._keys.region(region), self._keys.standin(region)
         outcome = await self._control.write(
