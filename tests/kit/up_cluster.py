@@ -18,6 +18,11 @@ from etcd_servers import until
 
 WAIT_SECS = 60.0
 CLI = (sys.executable, "-m", "domicile.cli.main")
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+PORTS = (
+    "--port",
+    str(21000 + 100 * int(WORKER)),
+)  # two at once would both find the usual ones free
 
 
 class UpCluster:
@@ -30,7 +35,7 @@ class UpCluster:
         self.env = {**kept, "DOMICILE_PROFILE": "fast", **settings}
         self._again: list[subprocess.Popen[bytes]] = []
         self._said = (folder / "said").open("wb")
-        command = [*CLI, "up", "--json", "--data", str(self.data), "--app", str(folder / "app.py"), *arguments]
+        command = [*CLI, "up", "--json", "--data", str(self.data), "--app", str(folder / "app.py"), *PORTS, *arguments]
         self.process = subprocess.Popen(
             command,
             cwd=folder,

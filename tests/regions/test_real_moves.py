@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from etcd_servers import until
+from up_cluster import PORTS
 
 from domicile import Client
 
@@ -58,6 +59,7 @@ class Cluster:
         self.said = (folder / "said").open("wb")
         arguments = [
             "up",
+            *PORTS,
             "--regions",
             "a,b",
             "--nodes",

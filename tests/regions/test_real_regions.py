@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from etcd_servers import until
+from up_cluster import PORTS
 
 WAIT_SECS = 60.0
 APP = """
@@ -46,7 +47,7 @@ class Cluster:
         app.write_text(APP)
         kept = {n: v for n, v in os.environ.items() if not n.startswith(("DOMICILE_", "NODE_", "OBJECT_"))}
         self.said = (folder / "said").open("wb")
-        command = ["up", "--regions", "a,b", "--nodes", "1", "--no-control", "--json", "--data", str(self.data)]
+        command = ["up", "--regions", "a,b", "--nodes", "1", "--no-control", "--json", "--data", str(self.data), *PORTS]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "domicile.cli.main", *command, "--app", str(app)],
             cwd=folder,
