@@ -46,7 +46,7 @@ class CallPath:
         refuse_cycles(call)
         self._admission().check()
         for _ in range(RESOLUTIONS_MAX):
-            residency = await self._residents.enter(call.key, may_forward=may_forward)
+            residency = await self._residents.enter(call.key, may_forward=may_forward, until=call.deadline)
             if call.if_match is not None and call.if_match != residency.incarnation:
                 raise StaleIncarnation(f"the object is in incarnation {residency.incarnation}")
             if residency.flights.choked:

@@ -76,7 +76,7 @@ class ClosedGates:
         """`settle-object`: release it clean, the gate open; for a moment nobody wakes it here again."""
         asked = msgspec.msgpack.decode(body, type=SettleObject)
         key, refusal = ObjectKey(asked.scope, asked.cls, asked.name), Moving(OBJECT_MOVES)
-        self._residents.hold(key.id, refusal, HOLD_SECS)
+        self._residents.holds.hold(key.id, refusal, HOLD_SECS)
         return await self._land(key, Landing(refusal, drain=False))
 
     def _closed_under(self, residency: Residency, *, absent: bool) -> bool:

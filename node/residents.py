@@ -13,9 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from domicile.errors import DomicileError, NoSuchObject, NotHome
+from domicile.errors import DomicileError, NoSuchObject, NotHome, NotServing
 from domicile.node.activation import Activation, Landing, refuse
 from domicile.node.errors import Fenced, NodeError
+from domicile.node.holds import Holds
 from domicile.node.host import Host
 from domicile.node.lease_watch import LeaseWatch
 from domicile.node.releases import Releases
@@ -49,7 +50,7 @@ class Residents:
         self._leases = LeaseWatch(host)
         self._ticks = 0
         self._era = 0
-        self._held: dict[str, tuple[float, DomicileError]] = {}
+        self.holds = Holds(host.clock)
         self.leaving = False
         self.woke: Callable[[Residency], None] = lambda residency: None
 
@@ -68,10 +69,13 @@ class Residents:
         """Whether nothing here has the object's files: it neither is awake nor wakes."""
         return object_id not in self._awake and object_id not in self._waking
 
-    async def enter(self, key: ObjectKey, *, create: bool = True, may_forward: bool = False) -> Residency:
+    async def enter(
+        self, key: ObjectKey, *, create: bool = True, may_forward: bool = False, until: float | None = None
+    ) -> Residency:
         """The object's residency, woken if need be. With `create` False an object that is not there stays so.
 
-        Raises NotServing, NotHome, Moving, NoSuchClass, NoSuchProject, NoSuchObject.
+        `until`: when the caller's patience ends, by the node's clock; the object goes on waking. Raises NotServing,
+        NotHome, Moving, NoSuchClass, NoSuchProject, NoSuchObject.
         """
         while True:
             residency = self._awake.get(key.id)
@@ -81,15 +85,23 @@ class Residents:
             if residency is not None:
                 await self._await_end(residency)
                 continue
-            self._check_held(key.id)
+            self.holds.check(key.id)
             if self.leaving:
                 raise NotHome("this node is leaving")
             joined = key.id in self._waking
             try:
-                return await asyncio.shield(self._wake(key, create, may_forward))
+                return await self._awaited(self._wake(key, create, may_forward), until)
             except NoSuchObject:
                 if not (joined and create):
                     raise
+
+    async def _awaited(self, waking: asyncio.Task[Residency], until: float | None) -> Residency:
+        """Neither a caller that goes away nor one whose time is up ends it."""
+        if until is not None:
+            done, _ = await asyncio.wait([waking], timeout=max(0.0, until - self._host.clock.monotonic()))
+            if not done:
+                raise NotServing("the object is not awake yet: its waking goes on")
+        return await asyncio.shield(waking)
 
     async def claim(self, key: ObjectKey) -> Claimed:
         """The lease of an object that cannot be woken. Raises NoSuchObject, NotServing."""
@@ -248,17 +260,6 @@ class Residents:
         if residency is not None:
             self.send_away(residency, landing.refusal)
             await asyncio.shield(residency.over)
-
-    def hold(self, object_id: str, refusal: DomicileError, secs: float) -> None:
-        """For so long nobody's call wakes the object here."""
-        now = self._host.clock.monotonic()
-        self._held = {held: (until, error) for held, (until, error) in self._held.items() if until > now}
-        self._held[object_id] = (now + secs, refusal)
-
-    def _check_held(self, object_id: str) -> None:
-        held = self._held.get(object_id) if self._held else None
-        if held is not None and held[0] > self._host.clock.monotonic():
-            raise held[1]
 
     # The end.
 

@@ -50,6 +50,10 @@ class Rotation:
         limit = max(config.object_wal_rotate_kb << 10, int(log.base.size * config.object_wal_rotate_fraction))
         return log.length >= max(limit, min(self._postponed_until, 2 * limit))
 
+    @property
+    def running(self) -> bool:
+        return self._task is not None
+
     def start(self) -> None:
         """Begin, beside the calls; they wait only while the log is folded."""
         self._task = self._host.loop.create_task(self._rotate())

@@ -80,6 +80,8 @@ def test_a_home_paused_past_its_deadline_serves_nothing_old(cluster: Cluster) ->
     home.pause()
     over = threading.Event()
     readers = [cluster.client("r", cluster.nodes.index(other)) for other in cluster.others(home)]
+    for each in (client, *readers):
+        each.shunned.add(cluster.nodes.index(home))
     threads = [threading.Thread(target=_read_until, args=(reader, x, over)) for reader in readers]
     for thread in threads:
         thread.start()

@@ -35,9 +35,13 @@ async def filled(group: Any) -> None:
     for name in NAMES:
         residency = group.home("Filled", name).residency("Filled", name)
         await group.nodes[0].call("Filled", name, "fill", 1)
-        await residency.leg.flush()
+        await group.until(lambda residency=residency: at_rest(residency), "what was due to be folded is, and has landed")
         leg = residency.replicas
         await group.until(lambda leg=leg: not leg.lagging(), "the members have all of it")
+
+
+def at_rest(residency: Any) -> bool:
+    return not (residency.leg.behind or residency.rotation.due or residency.rotation.running)
 
 
 async def scrub(plane: Any, **given: Any) -> Scrubbed:

@@ -210,7 +210,7 @@ class Home:
     async def landed(self, cls: str, name: str) -> StoreLeg:
         """Once everything the object has committed is in the store and no rotation is under way: its store leg."""
         residency = self.residency(cls, name)
-        await self.until(lambda: not residency.leg.behind and residency.rotation._task is None, "everything landed")
+        await self.until(lambda: not residency.leg.behind and not residency.rotation.running, "everything landed")
         return residency.leg
 
     async def manifest(self, cls: str, name: str) -> Manifest:

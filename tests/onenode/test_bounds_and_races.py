@@ -10,7 +10,7 @@ import pytest
 
 import domicile
 from domicile import Object
-from domicile.errors import CallTimeout, DomicileError, Overloaded
+from domicile.errors import CallTimeout, DomicileError, NotServing, Overloaded
 
 
 class Worker(Object):
@@ -131,6 +131,26 @@ def test_a_waiting_call_goes_by_its_own_deadline(run):
         assert refused.value.outcome == "not_run"
         assert await patient == "patient"
         assert await home.call("Worker", "a", "keys") == ["patient"]
+
+    run(scenario, Worker)
+
+
+def test_a_call_waits_for_a_waking_object_no_longer_than_its_deadline(run):
+    """The store does not answer: the caller is told by its deadline, nothing ran, and the object wakes all the same."""
+
+    async def scenario(home):
+        await home.call("Worker", "a", "put", "before")
+        await home.restart(cold=True)
+        home.bucket.delay_secs = 1.0
+        patient = asyncio.create_task(home.call("Worker", "a", "keys"))
+        with pytest.raises(NotServing) as refused:
+            await home.call("Worker", "a", "put", "hasty", secs=0.1)
+        home.bucket.delay_secs = 0.0
+
+        assert refused.value.retryable
+        assert refused.value.outcome == "not_run"
+        assert await patient == ["before"]
+        assert await home.call("Worker", "a", "keys") == ["before"]
 
     run(scenario, Worker)
 

@@ -46,7 +46,7 @@ class Box(Object):
 
 async def leg(home, name):
     residency = home.node._residents.find(home.key("Box", name).id)
-    await home.until(lambda: not residency.leg.behind and residency.rotation._task is None, "everything landed")
+    await home.until(lambda: not residency.leg.behind and not residency.rotation.running, "everything landed")
     return residency.leg
 
 

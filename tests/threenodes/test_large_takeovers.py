@@ -36,7 +36,7 @@ async def filled(c):
 
     def at_rest() -> bool:
         residency.leg.hurry()
-        settled = not residency.leg.behind and residency.rotation._task is None
+        settled = not residency.leg.behind and not residency.rotation.running
         marks = residency.replicas.held().values()
         return settled and residency.log.rotations > 0 and all(mark >= residency.flights.mark for mark in marks)
 

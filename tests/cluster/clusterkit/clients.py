@@ -10,7 +10,10 @@ from simworld.history import History
 
 
 class RovingClient(Client):
-    """Asks one node, and the next one when that is not there or gave no answer. `roam`: another one each time."""
+    """Asks one node, and the next one when that is not there or gave no answer. `roam`: another one each time.
+
+    A node that is `shunned` is nobody's next one: it stands still, and would be waited for in vain.
+    """
 
     def __init__(
         self, name: str, ports: list[int], history: History, first: int = 0, patience_secs: float = 60.0
@@ -20,6 +23,7 @@ class RovingClient(Client):
         self._at = first
         self.line = self._lines[first]
         self.roam = False
+        self.shunned: set[int] = set()
         self._rng = random.Random(name)
 
     def at(self, node: int) -> RovingClient:
@@ -38,11 +42,15 @@ class RovingClient(Client):
         try:
             answer = super()._send(wish, key)
         except (NotReachedError, LostError):
-            self.at((self._at + 1) % len(self._lines))
+            self._next()
             raise
         if answer.status == 503:
-            self.at((self._at + 1) % len(self._lines))
+            self._next()
         return answer
+
+    def _next(self) -> None:
+        count = len(self._lines)
+        self.at(next(at % count for at in range(self._at + 1, self._at + 1 + count) if at % count not in self.shunned))
 
 
 class RovingLoad(Load):
