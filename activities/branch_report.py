@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from domicile.node.row_diff import Change, Diff, TableDiff, cell
+from domicile.node.sqlite.row_diff import Change, Diff, TableDiff, cell
 
 SHOWN_TABLES, SHOWN_ROWS, SHOWN_COLUMNS, SHOWN_CHARS = 40, 5, 20, 60
 FULL_CHARS = 10_000

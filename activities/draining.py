@@ -10,7 +10,7 @@ from temporalio import activity
 
 from domicile.activities.refusals import refused
 from domicile.activities.world import RegionWorld, World
-from domicile.node.control_messages import DrainAnswer, DrainRequest
+from domicile.node.control.messages import DrainAnswer, DrainRequest
 from domicile.placement.followed import decode
 from domicile.placement.records import NodeRow
 from domicile.workflows.drain_node import Drain, Drained

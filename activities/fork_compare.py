@@ -20,11 +20,11 @@ from domicile.activities.refusals import cut
 from domicile.activities.restoring import restore
 from domicile.activities.world import RegionWorld, World
 from domicile.node import manifest as manifests
-from domicile.node.birth import IMAGE
 from domicile.node.branches import as_file
 from domicile.node.chunks import LOST, SERVED, fork_key, lost_key
 from domicile.node.errors import BlobMissing
 from domicile.node.manifest import Manifest
+from domicile.node.sqlite.birth import IMAGE
 from domicile.placement.incidents import IncidentRow, Incidents
 from domicile.placement.records import FIRST_INCARNATION, Deleted, Epoch, Generation, Position, Released
 from domicile.workflows.failover_values import Compared, ForkOrder

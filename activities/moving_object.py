@@ -15,7 +15,7 @@ from domicile.activities.project_rows import ProjectRows
 from domicile.activities.refusals import refused, told
 from domicile.activities.world import RegionUnknownError, RegionWorld, World
 from domicile.errors import BadName
-from domicile.node.control_messages import SettleObject
+from domicile.node.control.messages import SettleObject
 from domicile.placement.followed import decode
 from domicile.placement.records import (
     ClassRow,

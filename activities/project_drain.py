@@ -18,7 +18,7 @@ from domicile.activities.object_rows import ObjectRows, read_rows
 from domicile.activities.refusals import cut
 from domicile.activities.world import RegionWorld
 from domicile.node.clock import Clock
-from domicile.node.control_messages import DrainObject, DrainProject, Landed, ProjectLeft
+from domicile.node.control.messages import DrainObject, DrainProject, Landed, ProjectLeft
 from domicile.placement.records import Held, MovingTo
 from domicile.placement.store import ScanExpired
 from domicile.workflows.move_values import DrainOrder, DrainResult

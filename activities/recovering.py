@@ -15,8 +15,7 @@ from domicile.activities import branch_report
 from domicile.activities.world import RegionUnknownError, RegionWorld, World
 from domicile.errors import DomicileError, NotHome
 from domicile.node.chunks import LOST, SERVED, lost_key
-from domicile.node.errors import PeerBusy, PeerGone
-from domicile.node.incident_messages import (
+from domicile.node.control.incident_messages import (
     BranchAt,
     BranchesFound,
     FindBranches,
@@ -25,7 +24,8 @@ from domicile.node.incident_messages import (
     Repaired,
     StoreBranch,
 )
-from domicile.node.row_diff import diff
+from domicile.node.errors import PeerBusy, PeerGone
+from domicile.node.sqlite.row_diff import diff
 from domicile.placement.incidents import IncidentRow, Incidents
 from domicile.placement.records import Epoch, Forwarded, Held, NodeRow, ObjectKey
 from domicile.placement.store import StoreUnavailable

@@ -6,13 +6,13 @@ import asyncio
 
 from blake3 import blake3
 
-from domicile.node.birth import IMAGE
 from domicile.node.blobs.base import Blobs
 from domicile.node.branches import as_file
-from domicile.node.checksum import checksum
 from domicile.node.chunks import chunk_key, segment_key
 from domicile.node.errors import Corrupt
 from domicile.node.manifest import Manifest
+from domicile.node.sqlite.birth import IMAGE
+from domicile.node.sqlite.checksum import checksum
 
 FETCHES_PARALLEL = 8
 

@@ -19,9 +19,9 @@ from domicile.activities.refusals import cut
 from domicile.activities.restoring import named_blobs, put_together
 from domicile.activities.world import RegionWorld, World
 from domicile.errors import DomicileError
+from domicile.node.control.scrub_messages import CopyProof, ProveCopy
 from domicile.node.errors import BlobMissing, Corrupt, PeerBusy, PeerGone
 from domicile.node.manifest import Manifest
-from domicile.node.scrub_messages import CopyProof, ProveCopy
 from domicile.placement.records import NodeRow
 from domicile.workflows.scrub import Scrubbed, ScrubShard
 

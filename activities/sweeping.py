@@ -17,7 +17,7 @@ from temporalio import activity
 
 from domicile.activities.world import RegionWorld, World
 from domicile.errors import DomicileError
-from domicile.node.control_messages import WakeRequest, Woken
+from domicile.node.control.messages import WakeRequest, Woken
 from domicile.node.errors import NodeError
 from domicile.placement.alarms import Alarms, Due
 from domicile.placement.claims import lease_seen

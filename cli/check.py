@@ -13,7 +13,7 @@ from domicile.cli.failures import CliError, Exit
 from domicile.cli.output import Output
 from domicile.errors import BadApp, Problem
 from domicile.loading import class_lines
-from domicile.node.authorizer import Authorizer
+from domicile.node.sqlite.authorizer import Authorizer
 from domicile.registry import Registry, load
 
 

@@ -14,11 +14,11 @@ from domicile.node import register
 from domicile.node.engine import open_engine
 from domicile.node.errors import BlobError, BlobMissing, Corrupt, NodeError
 from domicile.node.host import Host
-from domicile.node.own_copy import Files
 from domicile.node.residency import Phase, Residency
-from domicile.node.room import make_way, prefer_member
-from domicile.node.takeover import Early, NoQuorum, OutOfDate, lay
-from domicile.node.unopened import Unopened
+from domicile.node.takeover.lay import Early, NoQuorum, OutOfDate, lay
+from domicile.node.takeover.own_copy import Files
+from domicile.node.takeover.room import make_way, prefer_member
+from domicile.node.takeover.unopened import Unopened
 from domicile.placement.admission import Admission
 from domicile.placement.claims import Claim, Claimed, Lost, Registration, SeenLease
 from domicile.placement.gates import Decision, Gates

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from blake3 import blake3
 
-from domicile.node import wal
-from domicile.node.birth import IMAGE
-from domicile.node.checksum import checksum
 from domicile.node.errors import Corrupt
 from domicile.node.log import BaseShape
-from domicile.node.row_diff import JOURNAL_MODE_AT, ROLLBACK
-from domicile.node.wal import CHUNK_BYTES
+from domicile.node.sqlite import wal
+from domicile.node.sqlite.birth import IMAGE
+from domicile.node.sqlite.checksum import checksum
+from domicile.node.sqlite.row_diff import JOURNAL_MODE_AT, ROLLBACK
+from domicile.node.sqlite.wal import CHUNK_BYTES
 from domicile.placement.records import Position
 
 

@@ -16,7 +16,7 @@ from blake3 import blake3
 from domicile.node.blobs.base import Blobs
 from domicile.node.chunk_cache import ChunkCache
 from domicile.node.errors import BlobMissing, Corrupt
-from domicile.node.wal import CHUNK_BYTES
+from domicile.node.sqlite.wal import CHUNK_BYTES
 from domicile.placement.records import Epoch, Generation, Incarnation
 
 FETCHES_PARALLEL = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from domicile.node.errors import NodeError
-from domicile.node.laying import Layer
+from domicile.node.takeover.layer import Layer
 from domicile.placement.records import Released
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from domicile.context import Alarm
 from domicile.errors import CallCycle, ChainTooDeep, DomicileError, MethodFailed
-from domicile.node import alarm_table
+from domicile.node.sqlite import alarm_table
 from domicile.node.values import Answer, Call
 from domicile.placement.records import ObjectKey
 
 if TYPE_CHECKING:
-    from domicile.node.database import Database
     from domicile.node.host import Host
-    from domicile.node.kv import KvApi
-    from domicile.node.sql import SqlApi
-    from domicile.node.transaction import Transactions
+    from domicile.node.sqlite.database import Database
+    from domicile.node.sqlite.kv import KvApi
+    from domicile.node.sqlite.sql import SqlApi
+    from domicile.node.sqlite.transaction import Transactions
     from domicile.node.workers import Job
 
 

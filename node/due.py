@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from domicile.classes import HookSpec
 from domicile.context import Alarm
-from domicile.node import alarm_table
 from domicile.node.errors import Fenced, NodeError
+from domicile.node.sqlite import alarm_table
 from domicile.placement.alarms import Mirror, Overtaken, alarm_row
 from domicile.placement.store import StoreUnavailable
 

@@ -11,20 +11,20 @@ from typing import Any
 from blake3 import blake3
 
 from domicile.classes import ClassSpec, HookSpec
-from domicile.node import alarm_table, meta_table
-from domicile.node.birth import IMAGE
 from domicile.node.context import ObjectContext
-from domicile.node.database import Database
 from domicile.node.host import Host
-from domicile.node.kv import KvApi
-from domicile.node.laying import Layer
-from domicile.node.migrations import Migration, apply
-from domicile.node.own_copy import Files
-from domicile.node.paging import PagedBase
-from domicile.node.sql import SqlApi
-from domicile.node.takeover import Laid
-from domicile.node.transaction import Limits, Transactions
-from domicile.node.wal import CHUNK_BYTES
+from domicile.node.sqlite import alarm_table, meta_table
+from domicile.node.sqlite.birth import IMAGE
+from domicile.node.sqlite.database import Database
+from domicile.node.sqlite.kv import KvApi
+from domicile.node.sqlite.migrations import Migration, apply
+from domicile.node.sqlite.sql import SqlApi
+from domicile.node.sqlite.transaction import Limits, Transactions
+from domicile.node.sqlite.wal import CHUNK_BYTES
+from domicile.node.takeover.lay import Laid
+from domicile.node.takeover.layer import Layer
+from domicile.node.takeover.own_copy import Files
+from domicile.node.takeover.paging import PagedBase
 from domicile.object import bind
 from domicile.placement.records import ObjectKey
 

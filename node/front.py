@@ -10,19 +10,19 @@ import msgspec
 
 from domicile.errors import DomicileError, NotHome, NotServing, OutcomeUnknown
 from domicile.node.chunks import LOST, lost_key
-from domicile.node.control_view import ControlView
-from domicile.node.crossing import Crossing, Twice
 from domicile.node.deletion import Deletion
 from domicile.node.describe import describe
 from domicile.node.errors import BlobError, BlobMissing, PeerBusy, PeerGone
-from domicile.node.home_region import HomeRegion
 from domicile.node.host import Host
-from domicile.node.listings import Listings
 from domicile.node.operations import NoSuchOperation
 from domicile.node.peering import Request, ask_region
-from domicile.node.repin import Repin
 from domicile.node.residents import Residents
-from domicile.node.router import Router
+from domicile.node.routing.control_view import ControlView
+from domicile.node.routing.crossing import Crossing, Twice
+from domicile.node.routing.home_region import HomeRegion
+from domicile.node.routing.listings import Listings
+from domicile.node.routing.repin import Repin
+from domicile.node.routing.router import Router
 from domicile.node.values import Answer, BatchItem, Call
 from domicile.node.wire.messages import Hops
 from domicile.placement.admission import Admission

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from domicile.node.checksum import LogHasher, base_hash, seed
 from domicile.node.disk import Disk, OpenFile
 from domicile.node.manifest import Manifest
-from domicile.node.wal import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
+from domicile.node.sqlite.checksum import LogHasher, base_hash, seed
+from domicile.node.sqlite.wal import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
 from domicile.placement.records import Generation, Incarnation, Position
 
 DIGESTS_MAX = 64

@@ -38,10 +38,10 @@ from domicile.node.neighbourhood import Neighbourhood
 from domicile.node.node import Node
 from domicile.node.operations import Operations
 from domicile.node.seams import Seams
-from domicile.node.sqlite_setup import configure_sqlite
+from domicile.node.sqlite.setup import configure_sqlite
+from domicile.node.sqlite.temp_vfs import TempVfs
 from domicile.node.supervisor import EXIT_HOPELESS, EXIT_REPLACE, LOCK_FD_VARIABLE
 from domicile.node.telemetry import Telemetry, exposition, logger, node_registry, watch_loop
-from domicile.node.temp_vfs import TempVfs
 from domicile.node.wire.network import TcpNetwork
 from domicile.node.wire.tls import peer_tls, secret_from
 from domicile.node.workers import ThreadWorkers

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import msgspec
 from blake3 import blake3
 
-from domicile.node.checksum import CHECKSUM_BYTES, LogHasher, base_hash, seed
 from domicile.node.chunks import Base, ChunkRef, Segment, chunks_of
 from domicile.node.errors import Corrupt
-from domicile.node.wal import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
+from domicile.node.sqlite.checksum import CHECKSUM_BYTES, LogHasher, base_hash, seed
+from domicile.node.sqlite.wal import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
 from domicile.placement.records import Birth, Epoch, Generation, Incarnation, ObjectKey, Position
 
 TAIL_BYTES_MAX = 16 << 10

@@ -16,7 +16,7 @@ from domicile.node.disk import Disk
 from domicile.node.errors import Corrupt
 from domicile.node.node import Node
 from domicile.node.peers import Peers
-from domicile.node.replica import Replicas, Surroundings
+from domicile.node.replica.replicas import Replicas, Surroundings
 from domicile.node.wire.hello import Identity
 from domicile.node.wire.network import Network
 from domicile.node.wire.server import PeerServer

@@ -13,7 +13,7 @@ from domicile.node.host import Host
 from domicile.node.peering import Replicas, Request
 from domicile.node.residency import Phase, Residency
 from domicile.node.residents import Residents
-from domicile.node.router import Router
+from domicile.node.routing.router import Router
 from domicile.node.values import Answer, Call
 from domicile.node.wire.hello import Speaker
 from domicile.node.wire.messages import (

@@ -1,5 +1,5 @@
 """What a node needs of other nodes, and of the copies it keeps for them: the seams between the core and `peers.py`,
-`replica.py` (PROTOCOLS sections 5, 7 and 8).
+`replica/` (PROTOCOLS sections 5, 7 and 8).
 
 An address is "host:port" of a node's peer listener.
 """

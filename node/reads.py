@@ -14,16 +14,16 @@ from domicile.classes import ClassSpec
 from domicile.errors import DomicileError
 from domicile.method import MethodSpec
 from domicile.node.context import ObjectContext
-from domicile.node.copy_view import CopyView
 from domicile.node.errors import NodeError
 from domicile.node.host import Host
-from domicile.node.kv import KvApi
-from domicile.node.replica import Replicas
+from domicile.node.replica.copy_view import CopyView
+from domicile.node.replica.replicas import Replicas
 from domicile.node.rounds import method_turn
-from domicile.node.snapshot import Snapshot, Snapshots
 from domicile.node.snapshot_cache import Place, SnapshotCache
-from domicile.node.sql import CallInterrupted, SqlApi
-from domicile.node.transaction import Done, Limits, Transactions, Work
+from domicile.node.sqlite.kv import KvApi
+from domicile.node.sqlite.snapshot import Snapshot, Snapshots
+from domicile.node.sqlite.sql import CallInterrupted, SqlApi
+from domicile.node.sqlite.transaction import Done, Limits, Transactions, Work
 from domicile.node.values import Answer, Call
 from domicile.node.wire.messages import Answered, AskWatermark, Watermark
 from domicile.node.workers import Job

@@ -16,8 +16,8 @@ from domicile.node.errors import Fenced, PeerBusy, PeerGone
 from domicile.node.flight import Flights
 from domicile.node.host import Host
 from domicile.node.log import Log
-from domicile.node.member import RETRY_FIRST_SECS, Member, Speech, Step
 from domicile.node.quorum import NOTHING, Members
+from domicile.node.takeover.member import RETRY_FIRST_SECS, Member, Speech, Step
 from domicile.node.wire.messages import Answered, Elsewhere, FencedBy, Holds, Said, Unable
 from domicile.placement.records import Epoch, Generation, Position
 

@@ -15,7 +15,6 @@ from enum import Enum
 from domicile.classes import ClassSpec, HookSpec
 from domicile.errors import DomicileError, NoSuchObject, OutcomeUnknown
 from domicile.node.closing import NodeFailure, close_clean, close_out, remove_files, run_sleep_hook
-from domicile.node.database import Database
 from domicile.node.due import DueAlarms
 from domicile.node.engine import Engine
 from domicile.node.errors import Ended, NodeError
@@ -29,9 +28,10 @@ from domicile.node.quorum import Members
 from domicile.node.replica_leg import ReplicaLeg
 from domicile.node.rotation import Rotation
 from domicile.node.rounds import Entry, Ran, Rounds, Stuck, hook_entry, refuse_all, settle
+from domicile.node.sqlite.database import Database
+from domicile.node.sqlite.transaction import Done
 from domicile.node.store_leg import StoreLeg
-from domicile.node.takeover import Laid
-from domicile.node.transaction import Done
+from domicile.node.takeover.lay import Laid
 from domicile.node.values import Call
 from domicile.placement.claims import Claimed
 from domicile.placement.records import Epoch, Incarnation, ObjectKey, Released

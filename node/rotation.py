@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from domicile.node import wal
 from domicile.node.chunks import chunks_of, hash_chunks
-from domicile.node.laying import Layer
 from domicile.node.log import BaseShape
-from domicile.node.wal import CHUNK_BYTES
+from domicile.node.sqlite import wal
+from domicile.node.sqlite.wal import CHUNK_BYTES
+from domicile.node.takeover.layer import Layer
 from domicile.placement.records import Generation, Position
 
 if TYPE_CHECKING:

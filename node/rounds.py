@@ -20,7 +20,7 @@ from domicile.node.context import as_failure
 from domicile.node.engine import Engine
 from domicile.node.errors import Ended, NodeError
 from domicile.node.host import Host
-from domicile.node.transaction import AsyncWork, CallInterrupted, Done, Work
+from domicile.node.sqlite.transaction import AsyncWork, CallInterrupted, Done, Work
 from domicile.node.values import Call
 from domicile.node.workers import Job
 from domicile.placement.records import ObjectKey

@@ -14,7 +14,7 @@ from domicile.node.config import Config
 from domicile.node.disk import Disk
 from domicile.node.failpoints import Failpoints
 from domicile.node.peering import Peers
-from domicile.node.replica import Replicas
+from domicile.node.replica.replicas import Replicas
 from domicile.node.telemetry import Telemetry
 from domicile.node.workers import Workers
 from domicile.placement.admission import Timing

@@ -12,7 +12,7 @@ import msgspec
 from blake3 import blake3
 
 from domicile.node.chunks import ChunkRef
-from domicile.node.wal import PAGE_BYTES
+from domicile.node.sqlite.wal import PAGE_BYTES
 from domicile.placement.records import Epoch, Generation, Incarnation
 
 _MAGIC = b"DOMS"

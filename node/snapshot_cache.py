@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from domicile.node.snapshot import Snapshot
+from domicile.node.sqlite.snapshot import Snapshot
 from domicile.placement.records import Generation
 
 KEPT_MAX = 128

@@ -24,7 +24,7 @@ from domicile.node.log import Log
 from domicile.node.manifest import Manifest, Reach, Stamp
 from domicile.node.members import MemberSets
 from domicile.node.register import Conflict
-from domicile.node.takeover import Laid
+from domicile.node.takeover.lay import Laid
 from domicile.placement.records import Epoch
 
 GATHER_BYTES = 256 << 10

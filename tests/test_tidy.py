@@ -61,7 +61,7 @@ BANS = (
     Ban(
         ("os.environ", "os.getenv", "os.putenv"),
         "a setting in node/config.py",
-        ("node/config.py", "node/sqlite_setup.py", "examples/", *STARTERS),
+        ("node/config.py", "node/sqlite/setup.py", "examples/", *STARTERS),
     ),
     Ban(
         ("os._exit", "sys.exit", "os.kill", "os.abort"),
@@ -71,12 +71,19 @@ BANS = (
     Ban(("print",), "structlog, or cli/output.py", ("node/supervisor.py", "cli/", "examples/")),
     Ban(("os.system", "os.popen", "eval", "exec", "pickle."), "nothing: there is a better way"),
     Ban(("asyncio.get_event_loop",), "asyncio.get_running_loop, once, kept in a variable"),
-    Ban(("wal_autocheckpoint",), "set_wal_hook alone: the two share one slot", ("node/database.py",)),
+    Ban(("wal_autocheckpoint",), "set_wal_hook alone: the two share one slot", ("node/sqlite/database.py",)),
 )
 
 # asyncio.get_running_loop costs a system call in Python 3.11: modules that run for every call keep the loop they were
 # given. `__init__` and functions named here run once.
-HOT = ("node/call.py", "node/mailbox.py", "node/transaction.py", "node/flight.py", "node/workers.py", "node/router.py")
+HOT = (
+    "node/call.py",
+    "node/mailbox.py",
+    "node/sqlite/transaction.py",
+    "node/flight.py",
+    "node/workers.py",
+    "node/routing/router.py",
+)
 
 # Started by name, not imported.
 ENTRY_POINTS = {"cli/main.py", "cli/node_with_control.py", "node/main.py", "node/supervisor.py", "sdk/testing.py"}

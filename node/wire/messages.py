@@ -1,7 +1,7 @@
 """Messages between nodes (PROTOCOLS sections 4, 5, 7 and 8). Values only; msgpack arrays, golden bytes in tests.
 
 The owner speaks, the replica answers with what its copy really, durably has. Lengths are bytes from the start of the
-write-ahead log; checksums are those of `node/checksum.py`; `epoch` is always the speaking owner's.
+write-ahead log; checksums are those of `node/sqlite/checksum.py`; `epoch` is always the speaking owner's.
 """
 
 from __future__ import annotations

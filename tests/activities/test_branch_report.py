@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from domicile.activities import branch_report
-from domicile.node.row_diff import Change, Diff, Table, TableDiff
+from domicile.node.sqlite.row_diff import Change, Diff, Table, TableDiff
 
 HISTORY_BYTES = 512 << 10  # Temporal refuses a payload of 2 MiB
 

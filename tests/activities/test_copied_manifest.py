@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from domicile.activities.copied_manifest import TermTooLowError, buried, copied, fence
 from domicile.activities.expiring import left_behind
 from domicile.node import manifest as manifests
-from domicile.node.checksum import checksum
 from domicile.node.chunks import ChunkRef, Segment, chunk_key, segment_key
 from domicile.node.garbage import judge
 from domicile.node.manifest import Manifest
-from domicile.node.wal import CHUNK_BYTES, length_of
+from domicile.node.sqlite.checksum import checksum
+from domicile.node.sqlite.wal import CHUNK_BYTES, length_of
 from domicile.placement.records import FIRST_INCARNATION, Birth, Epoch, Generation, ObjectKey
 
 KEY = ObjectKey("acme", "Lot", "42")

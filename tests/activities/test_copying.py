@@ -19,12 +19,12 @@ from domicile.activities.world import RegionWorld
 from domicile.node import manifest as manifests
 from domicile.node.blobs.base import Blob, Listed, Precondition
 from domicile.node.blobs.file import FileBlobs
-from domicile.node.checksum import checksum
 from domicile.node.chunks import ChunkRef, Segment, chunk_key, manifest_key, segment_key
 from domicile.node.clock import SystemClock
 from domicile.node.errors import BlobUnavailable
 from domicile.node.manifest import Manifest
-from domicile.node.wal import length_of
+from domicile.node.sqlite.checksum import checksum
+from domicile.node.sqlite.wal import length_of
 from domicile.placement.embedded import EmbeddedStore
 from domicile.placement.keys import Keys
 from domicile.placement.records import (

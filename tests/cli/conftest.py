@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import ports
 import pytest
 
 from domicile.cli.main import main
@@ -131,9 +131,7 @@ def scripted() -> Iterator[Scripted]:
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return ports.free_port()
 
 
 class Dev:
@@ -193,9 +191,7 @@ def start_dev() -> Iterator[Callable[..., Dev]]:
 def auction(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """The example, served by a real node for the tests of one module."""
     folder = tmp_path_factory.mktemp("auction")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = ports.free_port()
     dev = Dev(str(ROOT / "examples/auction.py"), "--port", str(port), "--no-reload", cwd=folder)
     dev.event("serving")
     yield dev

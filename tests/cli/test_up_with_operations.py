@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import free_port
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Wait = Callable[[Callable[[], bool]], None]
@@ -62,10 +62,7 @@ def started(arguments: tuple[str, ...], folder: Path) -> Iterator[subprocess.Pop
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        found: int = probe.getsockname()[1]
-        return found
+    return free_port()
 
 
 def get(url: str) -> dict[str, Any]:

@@ -35,7 +35,9 @@ async def filled(group: Any) -> None:
     for name in NAMES:
         residency = group.home("Filled", name).residency("Filled", name)
         await group.nodes[0].call("Filled", name, "fill", 1)
-        await group.until(lambda residency=residency: at_rest(residency), "what was due to be folded is, and has landed")
+        await group.until(
+            lambda residency=residency: at_rest(residency), "what was due to be folded is, and has landed"
+        )
         leg = residency.replicas
         await group.until(lambda leg=leg: not leg.lagging(), "the members have all of it")
 

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ports import free_ports
+
 START_SECS = 20.0
 
 
@@ -31,14 +33,6 @@ def until(holds: Callable[[], Any], secs: float = START_SECS, why: str = "it did
             return value
         time.sleep(0.02)
     raise AssertionError(why)
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as open_:
-        sockets = [open_.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 class Member:

@@ -12,7 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from etcd_servers import free_ports, until
+from etcd_servers import until
+from ports import free_ports
 
 
 def program() -> str:

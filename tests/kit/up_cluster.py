@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from etcd_servers import until
+from ports import WORKER
 
 WAIT_SECS = 60.0
 CLI = (sys.executable, "-m", "domicile.cli.main")
-WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
-PORTS = (
-    "--port",
-    str(21000 + 100 * int(WORKER)),
-)  # two at once would both find the usual ones free
+PORTS = ("--port", str(21_000 + 100 * WORKER))  # two at once would both find the usual ones free
 
 
 class UpCluster:

@@ -9,10 +9,13 @@ from msgspec import structs
 from smallworlds.catalog import MODELS
 
 from domicile.node import manifest as manifests
-from domicile.node import own_copy, quorum, replica_rules, replica_state
-from domicile.node.journal_record import Relabelled
+from domicile.node import quorum
 from domicile.node.quorum import Members
-from domicile.node.replica_state import State
+from domicile.node.replica import rules as replica_rules
+from domicile.node.replica import state as replica_state
+from domicile.node.replica.journal_record import Relabelled
+from domicile.node.replica.state import State
+from domicile.node.takeover import own_copy
 
 POSITION = MODELS["position"]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from domicile.node.birth import IMAGE
-from domicile.node.database import Database
-from domicile.node.kv import KvApi
-from domicile.node.sql import SqlApi
-from domicile.node.transaction import AsyncWork, Done, Limits, Transactions, Work
+from domicile.node.sqlite.birth import IMAGE
+from domicile.node.sqlite.database import Database
+from domicile.node.sqlite.kv import KvApi
+from domicile.node.sqlite.sql import SqlApi
+from domicile.node.sqlite.transaction import AsyncWork, Done, Limits, Transactions, Work
 
 
 class HandClock:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from domicile.errors import SqlRefused
-from domicile.node import alarm_table, meta_table
-from domicile.node.alarm_table import Alarm
+from domicile.node.sqlite import alarm_table, meta_table
+from domicile.node.sqlite.alarm_table import Alarm
 
 _HOUR = 3_600_000
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from domicile.node import manifest as manifests
-from domicile.node.asking import counts
 from domicile.node.manifest import Reach, Stamp
-from domicile.node.takeover import is_whole
-from domicile.node.wal import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
+from domicile.node.sqlite.wal import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
+from domicile.node.takeover.asking import counts
+from domicile.node.takeover.lay import is_whole
 from domicile.node.wire.messages import FenceAnswer
 from domicile.placement.records import FIRST_INCARNATION, Birth, Epoch, Generation, Held, ObjectKey, Position, Released
 

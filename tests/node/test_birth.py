@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blake3 import blake3
 
-from domicile.node.birth import IMAGE, build
+from domicile.node.sqlite.birth import IMAGE, build
 
 
 def test_the_image_never_changes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domicile.node.checksum import LogHasher, base_hash, checksum, seed
+from domicile.node.sqlite.checksum import LogHasher, base_hash, checksum, seed
 from domicile.placement.records import FIRST_INCARNATION, Epoch
 
 ID = "ab" * 32

@@ -17,7 +17,7 @@ from domicile.node.chunk_cache import ChunkCache
 from domicile.node.chunks import Base, ChunkRef, Segment
 from domicile.node.disk import SystemDisk
 from domicile.node.errors import BlobMissing, BlobUnavailable, Corrupt
-from domicile.node.wal import CHUNK_BYTES
+from domicile.node.sqlite.wal import CHUNK_BYTES
 from domicile.placement.records import Epoch, Generation
 
 ID = "ab" * 32

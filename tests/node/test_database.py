@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from domicile.errors import SqlError
-from domicile.node.birth import IMAGE
-from domicile.node.database import FRAME, WAL_HEADER, Database
 from domicile.node.errors import Corrupt, Ended
-from domicile.node.temp_vfs import TempVfs
+from domicile.node.sqlite.birth import IMAGE
+from domicile.node.sqlite.database import FRAME, WAL_HEADER, Database
+from domicile.node.sqlite.temp_vfs import TempVfs
 
 _LONG = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400000000) SELECT count(*) FROM n"
 
@@ -272,11 +272,11 @@ def test_case_93_temporary_space(tmp_path: Path) -> None:
     code = f"""
 import os, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from domicile.node.sqlite_setup import configure_sqlite
+from domicile.node.sqlite.setup import configure_sqlite
 configure_sqlite({str(tmp_path / "temp")!r})
 from conftest import Opened
 from pathlib import Path
-from domicile.node.birth import IMAGE
+from domicile.node.sqlite.birth import IMAGE
 path = Path({str(tmp_path)!r}) / "o.db"
 path.write_bytes(IMAGE)
 one = Opened(path)

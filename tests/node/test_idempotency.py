@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from domicile.errors import KeyReused, MethodFailed
-from domicile.node.idempotency import PRUNED_PER_WRITE
+from domicile.node.sqlite.idempotency import PRUNED_PER_WRITE
 
 _DAY_MS = 86_400_000
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from domicile.node.disk import SystemDisk
 from domicile.node.errors import Corrupt
-from domicile.node.journal import DATA_BEGIN, Header, Journal, decode_header, encode_header
-from domicile.node.journal_record import (
+from domicile.node.replica.journal import DATA_BEGIN, Header, Journal, decode_header, encode_header
+from domicile.node.replica.journal_record import (
     Arrived,
     Based,
     BaseFile,

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domicile.node import manifest as manifests
-from domicile.node.checksum import checksum
 from domicile.node.chunks import Base, ChunkRef, Segment
 from domicile.node.errors import Corrupt
 from domicile.node.manifest import Manifest, Reach, Stamp
-from domicile.node.wal import CHUNK_BYTES, length_of
+from domicile.node.sqlite.checksum import checksum
+from domicile.node.sqlite.wal import CHUNK_BYTES, length_of
 from domicile.placement.records import FIRST_INCARNATION, Birth, Epoch, Generation, ObjectKey, Position
 
 KEY = ObjectKey("acme", "Lot", "42/ü")

@@ -8,7 +8,7 @@ import pytest
 from blake3 import blake3
 
 from domicile.errors import MethodFailed
-from domicile.node.migrations import Migration, apply
+from domicile.node.sqlite.migrations import Migration, apply
 
 
 def migration(name: str, sql: str) -> Migration:

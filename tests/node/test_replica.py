@@ -14,15 +14,15 @@ import apsw
 import pytest
 from blake3 import blake3
 
-from domicile.node import wal
-from domicile.node.birth import IMAGE
-from domicile.node.checksum import checksum
 from domicile.node.clock import SystemClock
 from domicile.node.disk import SystemDisk
 from domicile.node.errors import BlobMissing, Corrupt
 from domicile.node.log import BaseShape
-from domicile.node.own_copy import Files, find
-from domicile.node.replica import Replicas, Surroundings
+from domicile.node.replica.replicas import Replicas, Surroundings
+from domicile.node.sqlite import wal
+from domicile.node.sqlite.birth import IMAGE
+from domicile.node.sqlite.checksum import checksum
+from domicile.node.takeover.own_copy import Files, find
 from domicile.node.wire.messages import (
     Append,
     Dropped,

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domicile.node.journal_record import Based, BaseFile, Extended, Folded, Gone, LetGo, Raised, Relabelled
-from domicile.node.replica_rules import Work, Write, at_stake, commit_end, decide, fence_answer, raised
-from domicile.node.replica_state import Held, Meta, State, Stub, apply, decode_meta, encode_meta, files_of
+from domicile.node.replica.journal_record import Based, BaseFile, Extended, Folded, Gone, LetGo, Raised, Relabelled
+from domicile.node.replica.rules import Work, Write, at_stake, commit_end, decide, fence_answer, raised
+from domicile.node.replica.state import Held, Meta, State, Stub, apply, decode_meta, encode_meta, files_of
 from domicile.node.wire.messages import Append, Elsewhere, Fence, FencedBy, Fold, Holds, NewBase, Relabel
 from domicile.placement.records import Epoch, Generation, Position
 

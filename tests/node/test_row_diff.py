@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from domicile.node.birth import IMAGE
 from domicile.node.branches import as_file
-from domicile.node.row_changes import Applied, apply_rows, lay_rows
-from domicile.node.row_diff import diff
+from domicile.node.sqlite.birth import IMAGE
+from domicile.node.sqlite.row_changes import Applied, apply_rows, lay_rows
+from domicile.node.sqlite.row_diff import diff
 
 SCHEMA = (
     "CREATE TABLE plain(a, b)",

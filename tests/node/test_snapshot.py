@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domicile.errors import SqlError, SqlRefused
-from domicile.node import wal
-from domicile.node.birth import IMAGE
-from domicile.node.database import StorageFailed
 from domicile.node.disk import SystemDisk
 from domicile.node.errors import Corrupt
-from domicile.node.snapshot import Snapshots
+from domicile.node.sqlite import wal
+from domicile.node.sqlite.birth import IMAGE
+from domicile.node.sqlite.database import StorageFailed
+from domicile.node.sqlite.snapshot import Snapshots
 
 
 @pytest.fixture(scope="module")

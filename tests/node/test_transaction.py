@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from domicile.errors import CallTimeout, DatabaseFull, DomicileError, MethodFailed, Moving, SqlError
 from domicile.node.errors import Ended
-from domicile.node.transaction import CallInterrupted, NeedsAlone
+from domicile.node.sqlite.transaction import CallInterrupted, NeedsAlone
 
 _LONG = (
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 400000000) SELECT count(*) AS n FROM n"
@@ -467,7 +467,7 @@ import resource, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from conftest import Opened
-from domicile.node.birth import IMAGE
+from domicile.node.sqlite.birth import IMAGE
 path = Path(sys.argv[2])
 path.write_bytes(IMAGE)
 one = Opened(path)

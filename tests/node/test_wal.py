@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from domicile.node import wal
-from domicile.node.walsum import checksum_frames, checksum_pairs
+from domicile.node.sqlite import wal
+from domicile.node.sqlite.walsum import checksum_frames, checksum_pairs
 
 FRAME = wal.FRAME_HEADER + wal.PAGE_BYTES
 

@@ -34,9 +34,9 @@ from domicile.node.manifest import Manifest
 from domicile.node.node import Node
 from domicile.node.residency import Residency
 from domicile.node.seams import Seams
+from domicile.node.sqlite.temp_vfs import TempVfs
 from domicile.node.store_leg import StoreLeg
 from domicile.node.telemetry import Telemetry, logger
-from domicile.node.temp_vfs import TempVfs
 from domicile.node.values import Call
 from domicile.node.workers import ThreadWorkers
 from domicile.placement.alarms import Mirror

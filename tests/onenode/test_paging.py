@@ -11,10 +11,10 @@ import pytest
 import domicile
 from domicile import Object
 from domicile.errors import CallTimeout, NotServing
-from domicile.node import own_copy, paging
 from domicile.node import sidecar as sidecars
 from domicile.node.chunks import chunk_key
 from domicile.node.disk import SystemDisk
+from domicile.node.takeover import own_copy, paging
 
 MIB = 1 << 20
 ROWS = 160  # of 64 KiB: ten chunks

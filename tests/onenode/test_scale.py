@@ -80,7 +80,7 @@ conftest = importlib.util.module_from_spec(spec)
 sys.modules["onenode_conftest"] = conftest
 spec.loader.exec_module(conftest)
 from domicile import Object
-from domicile.node.sqlite_setup import configure_sqlite
+from domicile.node.sqlite.setup import configure_sqlite
 
 class Small(Object):
     def init(self):

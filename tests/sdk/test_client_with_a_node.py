@@ -2,13 +2,13 @@
 
 import asyncio
 import signal
-import socket
 import subprocess
 import sys
 import unicodedata
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 from domicile import Call, Client, SyncClient, errors
 from domicile.retries import Backoff
@@ -41,9 +41,7 @@ NAMES = [
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
     """The address of `domicile dev` on a free port; it is ready, and ends with the module."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     data = tmp_path_factory.mktemp("node")
     command = [sys.executable, "-m", "domicile.cli.main", "dev", str(APP), "--port", str(port), "--data", str(data)]
     with (data / "out").open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:

@@ -14,8 +14,10 @@ from simworld.nodes import options_for
 from simworld.weather import CALM, Odds
 from simworld.world import run_seed
 
-from domicile.node import asking, quorum, reads, replica_rules
+from domicile.node import quorum, reads
 from domicile.node.members import MemberSets
+from domicile.node.replica import rules as replica_rules
+from domicile.node.takeover import asking
 from domicile.placement.admission import Admission
 
 WITHIN = 60

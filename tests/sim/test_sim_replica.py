@@ -21,9 +21,9 @@ from simworld.loop import SimLoop
 from simworld.process import Process
 from simworld.threads import SimWorkers
 
-from domicile.node.birth import IMAGE
-from domicile.node.checksum import base_hash, checksum, seed
-from domicile.node.replica import Replicas, Surroundings
+from domicile.node.replica.replicas import Replicas, Surroundings
+from domicile.node.sqlite.birth import IMAGE
+from domicile.node.sqlite.checksum import base_hash, checksum, seed
 from domicile.node.wire.messages import (
     Append,
     Elsewhere,

@@ -8,10 +8,11 @@ from blake3 import blake3
 from simworld.blobs import Moment
 from simworld.restore import check_moments, integrity, restore
 
-from domicile.node import birth, manifest
-from domicile.node.checksum import checksum
+from domicile.node import manifest
 from domicile.node.chunks import Base, Segment, chunk_key, chunks_of, hash_chunks, manifest_key, next_refs, segment_key
-from domicile.node.wal import CHUNK_BYTES
+from domicile.node.sqlite import birth
+from domicile.node.sqlite.checksum import checksum
+from domicile.node.sqlite.wal import CHUNK_BYTES
 from domicile.placement.records import FIRST_INCARNATION, Birth, Epoch, Generation, ObjectKey
 
 KEY = ObjectKey("acme", "Ledger", "one")

@@ -14,10 +14,13 @@ from simworld.plan import Kind, dense
 from simworld.weather import CALM, Odds
 from simworld.world import run_seed
 
-from domicile.node import activation, idempotency, own_copy, takeover
+from domicile.node import activation
 from domicile.node.call import CallPath
 from domicile.node.due import DueAlarms
-from domicile.node.turns import Turns
+from domicile.node.sqlite import idempotency
+from domicile.node.sqlite.turns import Turns
+from domicile.node.takeover import lay as takeover
+from domicile.node.takeover import own_copy
 
 WITHIN = 200
 SLOW = Odds(latency=0.1, slow=0.5, slow_secs=2.0)

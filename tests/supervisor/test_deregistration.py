@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from etcd_servers import Etcd, free_ports
+from etcd_servers import Etcd
+from ports import free_port
 
 from domicile.node import etcd_gateway
 from domicile.node.etcd_gateway import Access, Gateway, GatewayError, Registrar, Timer, note_node
@@ -142,7 +143,7 @@ def test_without_etcd_a_child_starts_without_a_grant(tmp_path: Path) -> None:
     """The supervisor tries for a few seconds, says that it failed, and goes on: the child makes its own."""
     said: list[str] = []
     fake = FakeTime()
-    (port,) = free_ports(1)
+    port = free_port()
     gateway = Gateway(Access([f"127.0.0.1:{port}"]), Timer(lambda: fake.now, fake.sleep))
     registrar = Registrar(gateway, ROOT, 30, str(tmp_path), lambda event, fields: said.append(event))
     note_node(str(tmp_path), "n-1", "")
@@ -178,7 +179,7 @@ def test_a_refusal_is_not_asked_again(etcd: Etcd) -> None:
 @pytest.fixture
 def node(tmp_path: Path, etcd: Etcd) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
     """`domicile node`, on etcd, as in production."""
-    (port,) = free_ports(1)
+    port = free_port()
     (tmp_path / "app.py").write_text("import domicile\n\n\nclass Thing(domicile.Object):\n    pass\n")
     environ = {
         "PATH": os.environ["PATH"],

@@ -9,7 +9,7 @@ import pytest
 
 from domicile import Object
 from domicile.errors import Moving, NotHome
-from domicile.node.control_messages import DrainObject, DrainProject, Landed, ProjectLeft, SettleObject
+from domicile.node.control.messages import DrainObject, DrainProject, Landed, ProjectLeft, SettleObject
 from domicile.placement.records import GateRow, Held, ObjectKey, Released
 
 PROJECT = "demo"

@@ -12,7 +12,7 @@ import msgspec
 
 from domicile import Object
 from domicile.errors import NotHome
-from domicile.node.control_messages import DrainAnswer, DrainRequest
+from domicile.node.control.messages import DrainAnswer, DrainRequest
 
 MOVES = int(os.environ.get("DOMICILE_MOVES", "100"))
 CALL_EVERY_SECS = 0.05

@@ -15,14 +15,16 @@ import msgspec
 from blake3 import blake3
 
 from domicile.node import manifest as manifests
-from domicile.node import own_copy, quorum, register, sidecar, takeover
-from domicile.node.checksum import base_hash, checksum, seed
+from domicile.node import quorum, register, sidecar
 from domicile.node.chunks import Base, ChunkRef, next_refs
 from domicile.node.disk import SystemDisk
 from domicile.node.errors import Fenced
 from domicile.node.manifest import Manifest, Reach, Stamp
 from domicile.node.quorum import NOTHING, Members
-from domicile.node.wal import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
+from domicile.node.sqlite.checksum import base_hash, checksum, seed
+from domicile.node.sqlite.wal import FRAME_HEADER, LOG_HEADER, PAGE_BYTES
+from domicile.node.takeover import lay as takeover
+from domicile.node.takeover import own_copy
 from domicile.placement.records import (
     FIRST_INCARNATION,
     Birth,

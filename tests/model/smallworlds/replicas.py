@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from domicile.node import asking, replica_rules, replica_state
-from domicile.node.checksum import base_hash, checksum, seed
-from domicile.node.journal_record import BaseFile
-from domicile.node.replica_rules import Message, Work, Write
-from domicile.node.replica_state import Held, Stub
+from domicile.node.replica import rules as replica_rules
+from domicile.node.replica import state as replica_state
+from domicile.node.replica.journal_record import BaseFile
+from domicile.node.replica.rules import Message, Work, Write
+from domicile.node.replica.state import Held, Stub
+from domicile.node.sqlite.checksum import base_hash, checksum, seed
+from domicile.node.takeover import asking
 from domicile.node.wire.messages import Append, Fence, Fold, Holds, NewBase, Relabel
 from domicile.placement.records import FIRST_INCARNATION, Generation
 from smallworlds.copies import BIRTH, KEY, Copy, Register, copy_of, epoch, frames_in, log_bytes, manifest_of

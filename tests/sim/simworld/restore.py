@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 import apsw
 from blake3 import blake3
 
-from domicile.node import birth
-from domicile.node.checksum import checksum
 from domicile.node.chunks import chunk_key, segment_key
 from domicile.node.errors import Corrupt
 from domicile.node.manifest import Manifest, decode
-from domicile.node.wal import fold
+from domicile.node.sqlite import birth
+from domicile.node.sqlite.checksum import checksum
+from domicile.node.sqlite.wal import fold
 from simworld.blobs import Moment
 from simworld.checker import Violation
 
