@@ -43,7 +43,9 @@ class UpCluster:
             text=True,
         )
         assert self.process.stdout is not None
-        assert self.process.stdout.readline(), (folder / "said").read_text()
+        line = self.process.stdout.readline()
+        assert line, (folder / "said").read_text()
+        self.first: dict[str, Any] = json.loads(line)
 
     def now(self) -> dict[str, Any]:
         """`cluster.json`."""
@@ -71,6 +73,12 @@ class UpCluster:
         except OSError as error:
             return 0, repr(error)
 
+    def get(self, name: str, path: str) -> Any:
+        """JSON, or the text where it is none."""
+        with urllib.request.urlopen(self.node(name)["http"] + path, timeout=30) as answer:
+            body = answer.read()
+        return json.loads(body) if body[:1] in b"{[" else body.decode()
+
     def call(self, name: str, cls: str, obj: str, method: str, *args: Any) -> Any:
         """The answer; sent again while it may be."""
 
@@ -86,10 +94,10 @@ class UpCluster:
         status, found = self.ask("GET", name, f"/v1/acme/objects/{cls}/{obj}")
         return found if status == 200 else {}
 
-    def command(self, *arguments: str, at: str) -> Any:
+    def command(self, *arguments: str, at: str, secs: float = WAIT_SECS) -> Any:
         """What `domicile … --json` prints."""
         asked = [*CLI, *arguments, "--json", "--url", self.node(at)["http"]]
-        done = subprocess.run(asked, env=self.env, capture_output=True, text=True, timeout=WAIT_SECS, check=False)
+        done = subprocess.run(asked, env=self.env, capture_output=True, text=True, timeout=secs, check=False)
         assert done.returncode == 0, (done.stdout, done.stderr)
         return json.loads(done.stdout)
 

@@ -6,20 +6,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import signal
-import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from etcd_servers import until
-from up_cluster import PORTS
+from up_cluster import UpCluster
 
 from domicile import Client
 
@@ -27,6 +21,8 @@ OBJECTS = int(os.environ.get("DOMICILE_MOVED_OBJECTS", "24"))
 BYTES = int(os.environ.get("DOMICILE_MOVED_BYTES", "200000"))
 WRITES_PER_SEC = 50
 WAIT_SECS = 120.0
+NODES = ("a-n1", "b-n1")
+A, B = NODES
 PROJECT = "acme"
 APP = """
 from domicile import Object
@@ -48,88 +44,9 @@ class Ledger(Object):
 """
 
 
-class Cluster:
-    """The running command."""
-
-    def __init__(self, folder: Path) -> None:
-        app = folder / "app.py"
-        app.write_text(APP)
-        kept = {n: v for n, v in os.environ.items() if not n.startswith(("DOMICILE_", "NODE_", "OBJECT_"))}
-        self.folder, self.env = folder, {**kept, "DOMICILE_PROFILE": "fast"}
-        self.said = (folder / "said").open("wb")
-        arguments = [
-            "up",
-            *PORTS,
-            "--regions",
-            "a,b",
-            "--nodes",
-            "1",
-            "--json",
-            "--data",
-            str(folder / "up"),
-            "--app",
-            str(app),
-        ]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "domicile.cli.main", *arguments],
-            cwd=folder,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self.said,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, (folder / "said").read_text()
-
-    def node(self, region: str) -> dict[str, Any]:
-        document = json.loads((self.folder / "up" / "cluster.json").read_text())
-        found: dict[str, Any] = next(node for node in document["nodes"] if node["region"] == region)
-        return found
-
-    def get(self, region: str, path: str) -> Any:
-        with urllib.request.urlopen(self.node(region)["http"] + path, timeout=20) as answer:
-            return json.loads(answer.read())
-
-    def ask(self, verb: str, region: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and JSON."""
-        sent = None if body is None else json.dumps(body).encode()
-        url, kind = self.node(region)["http"] + path, {"Content-Type": "application/json"}
-        request = urllib.request.Request(url, sent, kind, method=verb)
-        try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
-                return answer.status, json.loads(answer.read())
-        except urllib.error.HTTPError as error:
-            return error.code, json.loads(error.read())
-
-    async def command(self, *arguments: str) -> Any:
-        """What `domicile … --json` prints."""
-        running = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "domicile.cli.main", *arguments, "--json", "--url", self.node("a")["http"]),
-            env=self.env,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        said, why = await asyncio.wait_for(running.communicate(), WAIT_SECS)
-        assert running.returncode == 0, (said.decode(), why.decode())
-        return json.loads(said)
-
-    async def a_while(self, secs: float) -> None:
-        """The load goes on."""
-        await asyncio.sleep(secs)
-
-    def end(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-        self.process.wait(60)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.said.close()
-
-
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    running = Cluster(tmp_path_factory.mktemp("moves"))
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpCluster]:
+    running = UpCluster(tmp_path_factory.mktemp("moves"), APP, "--regions", "a,b", "--nodes", "1")
     yield running
     running.end()
 
@@ -137,8 +54,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 class Writers:
     """50 writes a second by the client library, which rides through a move by itself: whatever it raises fails."""
 
-    def __init__(self, cluster: Cluster, names: list[str]) -> None:
-        self._clients = [Client(cluster.node(region)["http"]) for region in "ab"]
+    def __init__(self, cluster: UpCluster, names: list[str]) -> None:
+        self._clients = [Client(cluster.node(name)["http"]) for name in NODES]
         self._names = names
         self._over = False
         self.answered = dict.fromkeys(names, 0)
@@ -168,37 +85,37 @@ class Writers:
 
 
 @pytest.mark.timeout(300)
-def test_a_project_moves_there_and_back_under_load(cluster: Cluster) -> None:
+def test_a_project_moves_there_and_back_under_load(cluster: UpCluster) -> None:
     """Every answered write is there once, clients saw nothing of it but time, that is stated and under 5 s; b's etcd is
     fresh, and there and back epochs only grow; the way back copies only what changed."""
 
     async def main() -> None:
         names = [f"o{at}" for at in range(OBJECTS)]
-        async with Client(cluster.node("a")["http"]) as client:
+        async with Client(cluster.node(A)["http"]) as client:
             for at in range(0, OBJECTS, 10):
                 objects = [client.project(PROJECT).object("Ledger", name) for name in names[at : at + 10]]
                 await asyncio.gather(*(one.fill(BYTES) for one in objects))
-        epochs = [epoch(cluster, "a")]
+        epochs = [epoch(cluster, A)]
         writers = Writers(cluster, names)
-        await cluster.a_while(1)
+        await a_while(1)
         slowly = ("--mb-per-sec", str(OBJECTS * BYTES / 3e6))  # so that it runs yet when it is asked for again
-        moving = asyncio.create_task(cluster.command("project", "move", PROJECT, "--to", "b", *slowly))
+        moving = asyncio.create_task(command(cluster, "project", "move", PROJECT, "--to", "b", *slowly))
         # Case 119: started twice it is one; to somewhere else it is refused while it runs.
         at = f"/v1/projects/{PROJECT}/move"
         async with asyncio.timeout(60):
-            while (await asyncio.to_thread(cluster.ask, "GET", "b", at))[1].get("progress") is None:
-                await cluster.a_while(0.02)
-        refused = await asyncio.to_thread(cluster.ask, "POST", "b", at, {"to": "elsewhere"})
+            while (await asyncio.to_thread(cluster.ask, "GET", B, at))[1].get("progress") is None:
+                await a_while(0.02)
+        refused = await asyncio.to_thread(cluster.ask, "POST", B, at, {"to": "elsewhere"})
         assert refused[0] == 409, refused
-        joined = (await asyncio.to_thread(cluster.ask, "POST", "b", at, {"to": "b"}))[1]
+        joined = (await asyncio.to_thread(cluster.ask, "POST", B, at, {"to": "b"}))[1]
         assert joined["progress"]["to"] == "b"
         there = await moving
-        await cluster.a_while(1)
-        epochs.append(epoch(cluster, "b"))
-        back = await cluster.command("project", "move", PROJECT, "--to", "a")
-        await cluster.a_while(1)
+        await a_while(1)
+        epochs.append(epoch(cluster, B))
+        back = await command(cluster, "project", "move", PROJECT, "--to", "a")
+        await a_while(1)
         await writers.end()
-        epochs.append(epoch(cluster, "a"))
+        epochs.append(epoch(cluster, A))
         print(f"there {there}\nback {back}\nslowest write {writers.slowest:.2f} s\nepochs {epochs}", file=sys.stderr)
         assert there["moved"]
         assert back["moved"]
@@ -207,18 +124,27 @@ def test_a_project_moves_there_and_back_under_load(cluster: Cluster) -> None:
         assert there["copied_bytes"] > OBJECTS * BYTES
         assert back["copied_bytes"] < there["copied_bytes"] / 2
         assert epochs == sorted(set(epochs)), epochs
-        async with Client(cluster.node("b")["http"]) as client:
+        async with Client(cluster.node(B)["http"]) as client:
             objects = [client.project(PROJECT).object("Ledger", name) for name in names]
             assert list(await asyncio.gather(*(one.look() for one in objects))) == list(writers.answered.values())
-        again = await cluster.command("project", "move", PROJECT, "--to", "a")
+        again = await command(cluster, "project", "move", PROJECT, "--to", "a")
         assert again["moved"] is False
 
     asyncio.run(main())
 
 
-def epoch(cluster: Cluster, region: str) -> tuple[int, ...]:
+async def command(cluster: UpCluster, *arguments: str) -> Any:
+    return await asyncio.to_thread(cluster.command, *arguments, at=A, secs=WAIT_SECS)
+
+
+async def a_while(secs: float) -> None:
+    """The load goes on."""
+    await asyncio.sleep(secs)
+
+
+def epoch(cluster: UpCluster, name: str) -> tuple[int, ...]:
     """Of one object, claimed in the region it lives in, as that tells it: what nobody calls keeps its copy's."""
     path = f"/v1/{PROJECT}/objects/Ledger/o0"
-    until(lambda: cluster.ask("POST", region, f"{path}/look", [])[0] == 200, WAIT_SECS, "it is called")
-    described = cluster.get(region, path)
+    until(lambda: cluster.ask("POST", name, f"{path}/look", [])[0] == 200, WAIT_SECS, "it is called")
+    described = cluster.get(name, path)
     return tuple(int(part) for part in described["epoch"].split("."))
