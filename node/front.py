@@ -224,6 +224,13 @@ class NodeFront:
         await self._projects.create(msgspec.msgpack.decode(body, type=str))
         return b""
 
+    async def is_region(self, name: str) -> bool:
+        """Whether it has registered. Raises BadName, and NotServing where nobody knows now."""
+        try:
+            return await self._control.regions.registered(name)
+        except StoreUnavailable as error:
+            raise NotServing(f"region {name} is not known here, and control does not answer: {error}") from error
+
     async def cluster(self) -> dict[str, Any]:
         config = self._host.config
         return {

@@ -35,6 +35,15 @@ IDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "Scrub": ("scrub", ("region",)),
     "SweepAlarms": ("sweep", ("region",)),
 }
+# What else of its input has to be said, or the run that is started can never read it.
+MORE: dict[str, tuple[str, ...]] = {
+    "DrainNode": ("region",),
+    "FailoverRegion": ("to",),
+    "MoveObject": ("to",),
+    "MoveProject": ("to",),
+    "RecoverIncident": ("region",),
+    "ReplicateProject": ("to",),
+}
 
 
 class NoSuchOperation(BadRequest):
@@ -195,7 +204,8 @@ def operation(workflow: str, given: Mapping[str, Any]) -> Operation:
     if workflow not in IDS:
         raise BadRequest(f"there is no operation {workflow!r}; there are {', '.join(sorted(IDS))}")
     parts = IDS[workflow][1]
-    missing = [name for name in parts if not isinstance(given.get(name), str) or not given[name]]
+    needed = (*parts, *MORE.get(workflow, ()))
+    missing = [name for name in needed if not isinstance(given.get(name), str) or not given[name]]
     if missing:
         raise BadRequest(f"{workflow} needs {', '.join(missing)}, as text")
     if workflow == "MoveObject":

@@ -67,6 +67,11 @@ class Regions:
         row = self._rows[name] = decode(record, RegionRow).row
         return row
 
+    async def registered(self, name: str) -> bool:
+        """Whether there is such a region: as last seen, else by the store. Raises BadName, StoreUnavailable."""
+        check_region(name)
+        return name in self._rows or await self.get(name) is not None
+
     async def list(self) -> dict[str, RegionRow]:
         """All regions, by name, from one snapshot of control. Raises StoreUnavailable, ScanExpired."""
         found: dict[str, RegionRow] = {}

@@ -14,6 +14,7 @@ from domicile.node.http.operation_routes import OPERATION_RESOURCES
 from domicile.node.http.starlette_app import Resources, encode, response, starlette_app
 from domicile.node.operations import Operations
 from domicile.node.problems import Log, Problems, Reply
+from domicile.placement.regions import check_region
 
 BODY_BYTES_MAX = 1 << 20
 NAME = "control"
@@ -28,6 +29,11 @@ class ControlApp:
         self.regions = regions
         self.problems = Problems(log, lambda: NAME)
         self._app: ASGIApp = starlette_app(self, (*OPERATION_RESOURCES, *_OWN))
+
+    async def is_region(self, name: str) -> bool:
+        """Asked of control each time. Raises BadName, NotServing."""
+        check_region(name)
+        return name in await self.regions()
 
     def takes(self, method: str, raw_path: bytes) -> bool:
         """None: there is no short way."""

@@ -41,6 +41,10 @@ class OperationSurface(Protocol):
         """Those that have registered."""
         ...
 
+    async def is_region(self, name: str) -> bool:
+        """Whether this one has. Raises BadName, and NotServing where nobody knows now."""
+        ...
+
     def json(self, value: Any) -> Response: ...
 
 
@@ -85,6 +89,7 @@ async def _start_move(surface: OperationSurface, request: Request) -> Response:
     keep_hours = surface.operations.move_keep_hours if asked.keep_hours is None else asked.keep_hours
     given = {"project": project, "to": asked.to, "mb_per_sec": asked.mb_per_sec, "keep_hours": keep_hours}
     move = operation("MoveProject", given)
+    await _check_regions(surface, move)
     described = await surface.operations.start(move)
     there = (await surface.operations.asked(move.id))["to"]
     if there != asked.to:
@@ -161,11 +166,19 @@ OPERATION_RESOURCES: Resources = (
 
 
 async def _start(surface: OperationSurface, wanted: Operation) -> Response:
-    """A region's work waits for a worker of that region, and nobody ever is one of a region that does not exist."""
-    region = wanted.input.get("region", surface.operations.region)
-    if region != surface.operations.region and region not in (regions := await surface.regions()):
-        raise NoSuchRegion(f"there is no region {region!r}; there are {', '.join(sorted(regions))}")
+    await _check_regions(surface, wanted)
     return surface.json(await surface.operations.start(wanted))
+
+
+async def _check_regions(surface: OperationSurface, wanted: Operation) -> None:
+    """Where it is to run, and where to: nobody ever is a worker of a region that does not exist."""
+    for region in (wanted.input.get("region", surface.operations.region), wanted.input.get("to")):
+        if region in (None, surface.operations.region):
+            continue
+        if not isinstance(region, str):
+            raise BadRequest("a region is given by its name, as text")
+        if not await surface.is_region(region):
+            raise NoSuchRegion(f"there is no region {region!r}; there are {', '.join(sorted(await surface.regions()))}")
 
 
 def _node(request: Request) -> str:

@@ -57,6 +57,10 @@ class Surface:
         """Those that have registered, as this node has seen them."""
         return [row["name"] for row in (await self.front.cluster())["regions"]]
 
+    async def is_region(self, name: str) -> bool:
+        """Asked of control where this node has not seen it."""
+        return await self.front.is_region(name)
+
     async def list_objects(self, request: Request) -> Response:
         project = path.decode_segment(raw(request, "project"))
         check_scope(project)

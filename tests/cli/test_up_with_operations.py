@@ -114,8 +114,9 @@ def test_operations_of_a_cluster(tmp_path: Path, until: Wait, domicile: Run) -> 
         assert get(staying + bell)["node"] not in (home, leaving)
 
 
-def test_operations_of_one_node_with_embedded_stores(tmp_path: Path, until: Wait, port: int) -> None:
-    """`dev --temporal`: the control plane in the process that has the stores, and the node's own routes to start it."""
+def test_operations_of_one_node_with_embedded_stores(tmp_path: Path, until: Wait, port: int, domicile: Run) -> None:
+    """`dev --temporal`: the control plane in the process that has the stores, and the node's own routes to start it.
+    What is to go to a region that nobody knows is refused, and nothing was begun."""
     app = tmp_path / "bells.py"
     app.write_text(APP)
     url = f"http://127.0.0.1:{port}"
@@ -131,6 +132,14 @@ def test_operations_of_one_node_with_embedded_stores(tmp_path: Path, until: Wait
         drain = post(f"{url}/v1/nodes/{get(url + '/v1/cluster')['nodes'][0]['node_id']}/drain", {})
         until(lambda: get(f"{url}/v1/control/operations/{drain['id']}")["status"] == "failed")
         assert "no other node" in get(f"{url}/v1/control/operations/{drain['id']}")["failure"]
+        for command in (("project", "move", "demo"), ("object", "move", "demo", "Bell", "a")):
+            refused = domicile(*command, "--to", "nowhere", DOMICILE_URL=url)
+            assert refused.returncode != 0
+            assert "there is no region 'nowhere'; there are local" in refused.stderr, refused
+        assert (
+            "there is no operation move-demo"
+            in domicile("project", "move", "demo", "--cancel", DOMICILE_URL=url).stderr
+        )
 
 
 def _woken(url: str, lost: str) -> bool:

@@ -21,6 +21,7 @@ from domicile.node.clock import SystemClock
 from domicile.node.http.server import HttpServer, Limits, serve
 from domicile.node.values import Answer, BatchItem, Call
 from domicile.placement.records import FIRST_INCARNATION, ClassRow, Epoch, Incarnation, ObjectKey, ProjectRow
+from domicile.placement.regions import check_region
 
 
 class MemoryFront:
@@ -103,6 +104,10 @@ class MemoryFront:
 
     async def cluster(self) -> dict[str, Any]:
         return {"nodes": [self.node_id], "regions": [{"name": "local"}, {"name": "far"}]}
+
+    async def is_region(self, name: str) -> bool:
+        check_region(name)
+        return name in ("local", "far")
 
     async def incident_database(self, object_id: str, epoch: str) -> bytes:
         return b"SQLite format 3\0"

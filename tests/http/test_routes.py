@@ -252,13 +252,26 @@ def test_projects_are_put_and_got(client: Any) -> None:
 
 
 def test_work_of_a_region_that_does_not_exist_is_refused(client: Any) -> None:
-    """Nobody would ever take it up. What is of a registered region goes on to Temporal, which this node has not."""
-    at, drain = "/v1/control/operations", "/v1/nodes/n-0123456789abcdef/drain"
-    for region, status, said in (("nowhere", 404, "there are far, local"), ("far", 400, "TEMPORAL")):
-        for answer in (
+    """Nobody would ever take it up, and nothing can go there. What is of a registered region goes on to Temporal, which
+    this node has not; a name that is none, or no name, is refused as such."""
+    at, drain, move = "/v1/control/operations", "/v1/nodes/n-0123456789abcdef/drain", "/v1/projects/acme/move"
+    one = {"project": "acme", "cls": "Probe", "name": "x"}
+    for region, status, said in (
+        ("nowhere", 404, "there are far, local"),
+        ("far", 400, "TEMPORAL"),
+        ("No Region", 400, "not a region's name"),
+        ("", 400, ""),
+        (7, 400, ""),
+    ):
+        asked = [
             client.post(at, json={"workflow": "Scrub", "input": {"region": region}}),
-            client.post(drain, json={"region": region}),
-        ):
+            client.post(at, json={"workflow": "MoveObject", "input": {**one, "to": region}}),
+            client.post(at, json={"workflow": "ReplicateProject", "input": {"project": "acme", "to": region}}),
+            client.post(move, json={"to": region}),
+        ]
+        if region:
+            asked.append(client.post(drain, json={"region": region}))
+        for answer in asked:
             assert (answer.status_code, said in answer.json()["detail"]) == (status, True), answer.json()
 
 
