@@ -77,6 +77,11 @@ class Writers:
         self.slowest = max(self.slowest, asyncio.get_running_loop().time() - began)
         self.answered[name] += 1
 
+    async def go_on(self) -> None:
+        """For a second's worth of answers."""
+        goal = sum(self.answered.values()) + WRITES_PER_SEC
+        await asyncio.to_thread(until, lambda: sum(self.answered.values()) >= goal, WAIT_SECS, "writes are answered")
+
     async def end(self) -> None:
         self._over = True
         await self._task
@@ -97,23 +102,21 @@ def test_a_project_moves_there_and_back_under_load(cluster: UpCluster) -> None:
                 await asyncio.gather(*(one.fill(BYTES) for one in objects))
         epochs = [epoch(cluster, A)]
         writers = Writers(cluster, names)
-        await a_while(1)
+        await writers.go_on()
         slowly = ("--mb-per-sec", str(OBJECTS * BYTES / 3e6))  # so that it runs yet when it is asked for again
         moving = asyncio.create_task(command(cluster, "project", "move", PROJECT, "--to", "b", *slowly))
         # Case 119: started twice it is one; to somewhere else it is refused while it runs.
         at = f"/v1/projects/{PROJECT}/move"
-        async with asyncio.timeout(60):
-            while (await asyncio.to_thread(cluster.ask, "GET", B, at))[1].get("progress") is None:
-                await a_while(0.02)
+        await asyncio.to_thread(until, lambda: cluster.ask("GET", B, at)[1].get("progress"), WAIT_SECS, "it runs")
         refused = await asyncio.to_thread(cluster.ask, "POST", B, at, {"to": "elsewhere"})
         assert refused[0] == 409, refused
         joined = (await asyncio.to_thread(cluster.ask, "POST", B, at, {"to": "b"}))[1]
         assert joined["progress"]["to"] == "b"
         there = await moving
-        await a_while(1)
+        await writers.go_on()
         epochs.append(epoch(cluster, B))
         back = await command(cluster, "project", "move", PROJECT, "--to", "a")
-        await a_while(1)
+        await writers.go_on()
         await writers.end()
         epochs.append(epoch(cluster, A))
         print(f"there {there}\nback {back}\nslowest write {writers.slowest:.2f} s\nepochs {epochs}", file=sys.stderr)
@@ -135,11 +138,6 @@ def test_a_project_moves_there_and_back_under_load(cluster: UpCluster) -> None:
 
 async def command(cluster: UpCluster, *arguments: str) -> Any:
     return await asyncio.to_thread(cluster.command, *arguments, at=A, secs=WAIT_SECS)
-
-
-async def a_while(secs: float) -> None:
-    """The load goes on."""
-    await asyncio.sleep(secs)
 
 
 def epoch(cluster: UpCluster, name: str) -> tuple[int, ...]:
