@@ -254,7 +254,11 @@ class Cluster:
             known = {node.node_id() for node in nodes}
             return None not in known and all(node.is_ready() and node.sees() == known for node in nodes)
 
-        until(settled, "all nodes know each other")
+        try:
+            until(settled, "all nodes know each other")
+        except AssertionError as error:
+            told = [f"{node.name} sees {node.sees()} and says:\n{node.said()[-1500:]}" for node in nodes]
+            raise AssertionError("\n".join([str(error), *told])) from error
 
     def stop(self) -> None:
         """In order, all at once; then the bucket alone holds all that was answered."""
