@@ -105,7 +105,7 @@ def test_a_project_moves_there_and_back_under_load(cluster: UpCluster) -> None:
         await writers.go_on()
         slowly = ("--mb-per-sec", str(OBJECTS * BYTES / 3e6))  # so that it runs yet when it is asked for again
         moving = asyncio.create_task(command(cluster, "project", "move", PROJECT, "--to", "b", *slowly))
-        # Field case 119: started twice it is one; to somewhere else it is refused, while it runs and where there is none.
+        # Field case 119: started twice it is one; to elsewhere it is refused, while it runs and where there is none.
         at = f"/v1/projects/{PROJECT}/move"
         await asyncio.to_thread(until, lambda: cluster.ask("GET", B, at)[1].get("progress"), WAIT_SECS, "it runs")
         for elsewhere, status in (("a", 409), ("mars", 404)):
