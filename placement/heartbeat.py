@@ -12,6 +12,8 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 from domicile.placement.claims import Registration
 from domicile.placement.node_registry import Membership
 
+REGISTER_SECS = 20.0  # a store that is slow for a moment is cheaper to wait for than another start of the process
+
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
@@ -48,7 +50,7 @@ class HeartbeatThread:
 
     async def start(self) -> Registration:
         """Register, then renew until lost or left. Raises as `Membership.register`; then it may be called again."""
-        registration = await self._there(self.membership.register())
+        registration = await self._there(self.membership.register(REGISTER_SECS))
         self.running = asyncio.run_coroutine_threadsafe(self.membership.run(), self._loop)
         return registration
 

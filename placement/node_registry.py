@@ -75,11 +75,22 @@ class Membership:
         self._hurry = asyncio.Event()
         self._turn = asyncio.Lock()
 
-    async def register(self) -> Registration:
-        """Write the row for the first time. Raises StoreUnavailable when the store does not answer in time; try again.
+    async def register(self, patience_secs: float = 0.0) -> Registration:
+        """Write the row for the first time; tried again for so long where the store does not answer in time.
 
-        Raises RowGone when another run's row of this node id is there, GrantGone when the grant ran out meanwhile.
+        Raises StoreUnavailable when it never does; this may then be called again. Raises RowGone when another run's row
+        of this node id is there, GrantGone when the grant ran out meanwhile.
         """
+        until = self._clock.monotonic() + patience_secs
+        while True:
+            try:
+                return await self._register_once()
+            except StoreUnavailable:
+                if self._clock.monotonic() >= until:
+                    raise
+            await self._clock.sleep(BACKOFF_MAX_SECS)
+
+    async def _register_once(self) -> Registration:
         async with self._turn:
             try:
                 await self._write_granted()

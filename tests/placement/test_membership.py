@@ -195,6 +195,27 @@ async def test_a_lost_answer_to_the_registration_is_read_again(node: Node) -> No
     assert registration.created == record.created
 
 
+async def test_a_store_that_is_slow_for_a_moment_is_asked_again(node: Node) -> None:
+    """With patience one call outlasts lost answers, under one node id; the row of the first attempt is the one."""
+    node.store.lose_answers = 3
+    registering = asyncio.ensure_future(node.membership.register(10.0))
+    while not registering.done():
+        await node.clock.advance(0.5)
+    registration = await registering
+    record = (await node.store.read([node.keys.node("n1")]))[node.keys.node("n1")]
+    assert registration.created == record.created
+
+
+async def test_a_store_that_stays_silent_ends_the_patience(node: Node) -> None:
+    """The caller decides what then."""
+    node.store.lose_answers = 1_000
+    late = asyncio.ensure_future(node.membership.register(2.0))
+    for _ in range(10):
+        await node.clock.advance(0.5)
+    with pytest.raises(StoreUnavailable):
+        await late
+
+
 async def test_a_renewal_found_landed_does_not_count_from_a_later_try(node: Node) -> None:
     """Only what was sent before the commit may start the deadline: a later try that conflicts adds nothing."""
     await node.membership.register()
