@@ -8,28 +8,14 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
+from cut_off import CutOff
+from moves import PROJECT, REGIONS, begin
 
 from domicile import Object
 from domicile.errors import DomicileError
 from domicile.node.values import Call
 from domicile.placement.records import Held, LeaseRow, ObjectKey, Released
-from domicile.placement.store import (
-    SCAN_MAX,
-    Committed,
-    Condition,
-    Conflict,
-    Event,
-    Grant,
-    Mutation,
-    Page,
-    Put,
-    Record,
-    Resync,
-    StoreUnavailable,
-)
-from domicile.workflows.queues import CONTROL_QUEUE
-
-PROJECT = "demo"
+from domicile.placement.store import Committed, Condition, Conflict, Event, Grant, Mutation, Put, Resync
 
 
 class Ledger(Object):
@@ -44,29 +30,18 @@ class Ledger(Object):
         return self.kv.get("n", 0)
 
 
-class Cut:
-    """A placement store whose watches tell nothing once it is `deaf`, and that answers nothing once it is `away`."""
+class Cut(CutOff):
+    """Its watches tell nothing, too, once it is `deaf`; lease rows that were written are kept."""
 
     def __init__(self, store: Any, now: Any) -> None:
-        self._store, self._now = store, now
-        self.deaf, self.away = False, False
-        self.written: list[tuple[float, int, LeaseRow]] = []  # lease rows: when, version, row
-
-    async def read(self, keys: Sequence[str]) -> dict[str, Record]:
-        self._check()
-        found: dict[str, Record] = await self._store.read(keys)
-        return found
-
-    async def scan(self, prefix: str, limit: int = SCAN_MAX, token: str | None = None) -> Page:
-        self._check()
-        page: Page = await self._store.scan(prefix, limit, token)
-        return page
+        super().__init__(store)
+        self._now, self.deaf = now, False
+        self.written: list[tuple[float, int, LeaseRow]] = []  # when, version, row
 
     async def write(
         self, conditions: Sequence[Condition], mutations: Sequence[Mutation], grant: Grant | None = None
     ) -> Committed | Conflict:
-        self._check()
-        outcome: Committed | Conflict = await self._store.write(conditions, mutations, grant)
+        outcome = await super().write(conditions, mutations, grant)
         if isinstance(outcome, Committed):
             for put in mutations:
                 if isinstance(put, Put) and "/leases/" in put.key:
@@ -74,18 +49,10 @@ class Cut:
         return outcome
 
     async def watch(self, prefix: str, after: int) -> AsyncIterator[Event | Resync]:
-        async for event in self._store.watch(prefix, after):
-            self._check()
+        async for event in super().watch(prefix, after):
             if self.deaf:
                 await asyncio.Event().wait()
             yield event
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def _check(self) -> None:
-        if self.away:
-            raise StoreUnavailable("away")
 
 
 class Load:
@@ -144,8 +111,7 @@ def test_a_node_cut_off_for_the_whole_move_claims_and_answers_nothing_too_late(c
         own.deaf = away.away = True
         load = Load(deaf, names)
         await plane.until(lambda: len(load.own) > 20, "it answers")
-        asked = {"project": PROJECT, "to": "b"}
-        handle = await plane.client.start_workflow("MoveProject", asked, id="move-demo", task_queue=CONTROL_QUEUE)
+        handle = await begin(plane, "b")
         gates, closed = (await plane.world.region("a")).gates, 0
         key = (await plane.world.region("a")).keys.gate_project(PROJECT)
 
@@ -169,4 +135,4 @@ def test_a_node_cut_off_for_the_whole_move_claims_and_answers_nothing_too_late(c
         for name, count in load.answered.items():
             assert await b.call("Ledger", name, "look") == count, name
 
-    control(scenario, Ledger, regions=("a", "b"))
+    control(scenario, Ledger, regions=REGIONS)

@@ -7,42 +7,20 @@ from typing import Any
 
 import pytest
 from control_plane import beat_for_ever, settled
+from counting import Ledger
 from killed_workers import Killer, intercepted
+from moves import PROJECT, rows
 from temporalio.client import WorkflowFailureError
 
-from domicile import Object
-from domicile.activities.object_rows import ObjectRows, read_rows
 from domicile.errors import DomicileError, Moving, NotHome
 from domicile.placement.records import Forwarded, ObjectKey, Released
 from domicile.workflows.queues import CONTROL_QUEUE
-
-PROJECT = "demo"
-
-
-class Ledger(Object):
-    def init(self):
-        self.sql.exec("CREATE TABLE l (n INTEGER NOT NULL)")
-        self.sql.exec("INSERT INTO l VALUES (0)")
-
-    def add(self) -> int:
-        return self.sql.one("UPDATE l SET n = n + 1 RETURNING n")["n"]
-
-    def ring(self, ms: int) -> None:
-        self.set_alarm(f"{ms}ms")
-
-    def on_alarm(self) -> None:
-        self.add()
 
 
 async def begin(plane: Any, name: str, to: str) -> Any:
     asked = {"project": PROJECT, "cls": "Ledger", "name": name, "to": to}
     key = ObjectKey(PROJECT, "Ledger", name)
     return await plane.client.start_workflow("MoveObject", asked, id=f"move-object-{key.id}", task_queue=CONTROL_QUEUE)
-
-
-async def rows(plane: Any, region: str, name: str) -> ObjectRows:
-    found = await read_rows(await plane.world.region(region), [ObjectKey(PROJECT, "Ledger", name)])
-    return found[0]
 
 
 def crossings(one: Any) -> int:

@@ -6,56 +6,13 @@ from typing import Any
 
 import pytest
 from control_plane import settled
+from counting import Ledger
+from moves import PROJECT, REGIONS, begin, gate, rows
 from temporalio.client import WorkflowFailureError
 
-import domicile
-from domicile import Object
 from domicile.activities.copy_content import read_register
-from domicile.activities.object_rows import ObjectRows, read_rows
-from domicile.placement.records import Deleted, GateRow, ObjectKey
+from domicile.placement.records import Deleted, ObjectKey
 from domicile.workflows.queues import CONTROL_QUEUE
-
-PROJECT = "demo"
-REGIONS = ("a", "b")
-
-
-class Ledger(Object):
-    def init(self):
-        self.sql.exec("CREATE TABLE l (n INTEGER NOT NULL)")
-        self.sql.exec("INSERT INTO l VALUES (0)")
-        self.sql.exec("CREATE TABLE pads (pad BLOB)")
-
-    def add(self) -> int:
-        return self.sql.one("UPDATE l SET n = n + 1 RETURNING n")["n"]
-
-    def fill(self, size: int) -> None:
-        self.sql.exec("INSERT INTO pads VALUES (randomblob(?))", size)
-
-    def ring(self, ms: int) -> None:
-        self.set_alarm(f"{ms}ms")
-
-    def on_alarm(self) -> None:
-        self.add()
-
-    @domicile.read
-    def look(self) -> int:
-        return self.sql.one("SELECT n FROM l")["n"]
-
-
-async def move(plane: Any, to: str, **more: Any) -> Any:
-    asked = {"project": PROJECT, "to": to, **more}
-    return await plane.client.start_workflow("MoveProject", asked, id=f"move-{PROJECT}", task_queue=CONTROL_QUEUE)
-
-
-async def rows(plane: Any, region: str, name: str) -> ObjectRows:
-    found = await read_rows(await plane.world.region(region), [ObjectKey(PROJECT, "Ledger", name)])
-    return found[0]
-
-
-async def gate(plane: Any, region: str) -> GateRow | None:
-    world = await plane.world.region(region)
-    seen = await world.gates.get(world.keys.gate_project(PROJECT))
-    return seen.row if seen is not None else None
 
 
 def test_a_project_moves_with_everything_it_has(control: Any) -> None:
@@ -75,7 +32,7 @@ def test_a_project_moves_with_everything_it_has(control: Any) -> None:
         await a.node.delete(ObjectKey(PROJECT, "Ledger", "gone"), None, "burial")
         died = (await rows(plane, "a", "gone")).epoch_of_deletion
         before = await gate(plane, "a")
-        moved = await (await move(plane, "b")).result()
+        moved = await (await begin(plane, "b")).result()
         assert (moved["moved"], moved["source"], moved["to"], moved["objects"]) == (True, "a", "b", 3)
         assert 0 < moved["unserved_secs"] < 5
         old, new = await gate(plane, "a"), await gate(plane, "b")
@@ -118,12 +75,12 @@ def test_there_and_back_epochs_only_grow(control: Any) -> None:
             await a.call("Ledger", "x", "add")
             await a.node._residents.put_to_sleep(a.residency("Ledger", "x"))
         epochs = [(await rows(plane, "a", "x")).lease.row.state.position.generation.epoch]
-        there = await (await move(plane, "b")).result()
+        there = await (await begin(plane, "b")).result()
         assert await b.call("Ledger", "x", "add") == 42
         epochs.append(b.residency("Ledger", "x").epoch)
         await b.node.delete(ObjectKey(PROJECT, "Ledger", "gone"), None, None)
         await b.call("Ledger", "born", "add")
-        back = await (await move(plane, "a")).result()
+        back = await (await begin(plane, "a")).result()
         assert there["copied_bytes"] > 1_500_000
         assert back["copied_bytes"] < 100_000, "what a had already was not copied again"
         assert await a.call("Ledger", "x", "add") == 43
@@ -145,7 +102,7 @@ def test_a_move_to_where_it_is_changes_nothing(control: Any) -> None:
     async def scenario(plane: Any) -> None:
         a = plane.regions["a"].nodes[0]
         await a.call("Ledger", "x", "add")
-        moved = await (await move(plane, "a")).result()
+        moved = await (await begin(plane, "a")).result()
         assert moved["moved"] is False
         assert "is already in a" in moved["detail"]
         for asked, why in (
@@ -169,7 +126,7 @@ def test_what_is_kept_expires(control: Any) -> None:
     async def scenario(plane: Any) -> None:
         a, b = plane.regions["a"].nodes[0], plane.regions["b"].nodes[0]
         await a.call("Ledger", "x", "fill", 1_500_000)
-        await (await move(plane, "b", keep_hours=0)).result()
+        await (await begin(plane, "b", keep_hours=0)).result()
         expired = await plane.client.get_workflow_handle(f"expire-{PROJECT}-a").result()
         assert (expired["expired"], expired["stopped"]) == (1, False)
         region = await plane.world.region("a")
@@ -178,7 +135,7 @@ def test_what_is_kept_expires(control: Any) -> None:
         assert [listed.key async for listed in region.blobs.list(f"{key.id}/")] == []
         assert (await rows(plane, "a", "x")).state.region == "b"
         assert await b.call("Ledger", "x", "add") == 1
-        back = await (await move(plane, "a")).result()
+        back = await (await begin(plane, "a")).result()
         assert back["copied_bytes"] > 1_500_000
         assert await a.call("Ledger", "x", "add") == 2
 

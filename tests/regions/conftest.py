@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cut_off import CutOff
 from whole_nodes import NodeGroup, One
 
 from domicile import Object
@@ -16,54 +17,12 @@ from domicile.node.clock import SystemClock
 from domicile.node.values import Answer, Call
 from domicile.placement.embedded import EmbeddedStore
 from domicile.placement.records import ObjectKey
-from domicile.placement.store import (
-    SCAN_MAX,
-    Committed,
-    Condition,
-    Conflict,
-    Event,
-    Grant,
-    Mutation,
-    Page,
-    Record,
-    Resync,
-    StoreUnavailable,
-)
-
-
-class ControlStore(EmbeddedStore):
-    """The control keyspace, which can be away: nothing is answered, and watches end without a word."""
-
-    away = False
-
-    async def read(self, keys: Sequence[str]) -> dict[str, Record]:
-        self._check()
-        return await super().read(keys)
-
-    async def write(
-        self, conditions: Sequence[Condition], mutations: Sequence[Mutation], grant: Grant | None = None
-    ) -> Committed | Conflict:
-        self._check()
-        return await super().write(conditions, mutations, grant)
-
-    async def scan(self, prefix: str, limit: int = SCAN_MAX, token: str | None = None) -> Page:
-        self._check()
-        return await super().scan(prefix, limit, token)
-
-    async def watch(self, prefix: str, after: int) -> AsyncIterator[Event | Resync]:  # type: ignore[override]
-        async for event in super().watch(prefix, after):
-            self._check()
-            yield event
-
-    def _check(self) -> None:
-        if self.away:
-            raise StoreUnavailable("away")
 
 
 class Regions:
-    """`a`, `b`, … are the regions' first nodes; `groups` all nodes of each; `control` the control keyspace."""
+    """`a`, `b`, … are the regions' first nodes; `groups` all nodes of each; `control`, the keyspace, can be away."""
 
-    def __init__(self, groups: dict[str, NodeGroup], control: ControlStore) -> None:
+    def __init__(self, groups: dict[str, NodeGroup], control: CutOff) -> None:
         self.groups = groups
         self.control = control
 
@@ -126,7 +85,7 @@ def regions(tmp_path: Path) -> Callable[..., None]:
         **settings: Any,
     ) -> None:
         async def main() -> None:
-            control = ControlStore(str(tmp_path / "control.db"), SystemClock().monotonic)
+            control = CutOff(EmbeddedStore(str(tmp_path / "control.db"), SystemClock().monotonic))
             groups = {}
             try:
                 for name in names:
