@@ -6,25 +6,13 @@ import asyncio
 import gc
 import time
 
+import counting
 import pytest
 
-import domicile
-from domicile import Object
 from domicile.errors import CallCycle, CallTimeout, MethodFailed, NotServing, OutcomeUnknown
 
 
-class Counter(Object):
-    def init(self):
-        self.sql.exec("CREATE TABLE c (n INTEGER NOT NULL)")
-        self.sql.exec("INSERT INTO c VALUES (0)")
-
-    def increment(self) -> int:
-        return self.sql.one("UPDATE c SET n = n + 1 RETURNING n")["n"]
-
-    @domicile.read
-    def read(self) -> int:
-        return self.sql.one("SELECT n FROM c")["n"]
-
+class Counter(counting.Counter):
     def fail(self):
         self.sql.exec("UPDATE c SET n = n + 1000")
         raise ValueError("no")

@@ -7,22 +7,13 @@ import time
 from functools import partial
 
 import pytest
+from counting import Counter
 
-from domicile import Object
 from domicile.errors import NotServing
 from domicile.node.errors import BlobUnavailable, PeerGone
 from domicile.placement.store import StoreUnavailable
 
 SOON_SECS = 3.0  # a read quorum is waited for 5 s
-
-
-class Counter(Object):
-    def init(self):
-        self.sql.exec("CREATE TABLE c (n INTEGER NOT NULL)")
-        self.sql.exec("INSERT INTO c VALUES (0)")
-
-    def increment(self) -> int:
-        return self.sql.one("UPDATE c SET n = n + 1 RETURNING n")["n"]
 
 
 class Unreachable:

@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-import domicile
-from domicile import Object
+import counting
+
 from domicile.errors import DomicileError
 from domicile.placement.records import ObjectKey
 
 
-class Counter(Object):
-    def init(self):
-        self.sql.exec("CREATE TABLE c (n INTEGER NOT NULL)")
-        self.sql.exec("INSERT INTO c VALUES (0)")
-
-    def increment(self) -> int:
-        return self.sql.one("UPDATE c SET n = n + 1 RETURNING n")["n"]
-
-    @domicile.read
-    def read(self) -> int:
-        return self.sql.one("SELECT n FROM c")["n"]
-
+class Counter(counting.Counter):
     def grow(self, size: int) -> int:
         self.sql.exec("CREATE TABLE IF NOT EXISTS b (x BLOB)")
         self.sql.exec("INSERT INTO b VALUES (randomblob(?))", size)

@@ -9,8 +9,8 @@ import statistics
 import time
 
 import msgspec
+from counting import Counter
 
-from domicile import Object
 from domicile.errors import NotHome
 from domicile.node.control.messages import DrainAnswer, DrainRequest
 
@@ -19,15 +19,6 @@ CALL_EVERY_SECS = 0.05
 REST_SECS = 0.15  # at most, between a move and the next: they come at any phase of the calls
 BEYOND_SECS = 0.1
 TICKS_SECS = (0.5, 1.0, 2.0)  # what a forgotten waiter would be found by: the client's, the nodes', the case's own
-
-
-class Counter(Object):
-    def init(self):
-        self.sql.exec("CREATE TABLE c (n INTEGER NOT NULL)")
-        self.sql.exec("INSERT INTO c VALUES (0)")
-
-    def increment(self) -> int:
-        return self.sql.one("UPDATE c SET n = n + 1 RETURNING n")["n"]
 
 
 class Spans:

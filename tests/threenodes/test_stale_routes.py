@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from domicile import Object
+from counting import Counter
+
 from domicile.placement.records import ObjectKey
 
 FORWARDS_MAX = 4  # three resolutions where the call landed, and a node that is not the home may name one more
-
-
-class Counter(Object):
-    def init(self):
-        self.sql.exec("CREATE TABLE c (n INTEGER NOT NULL)")
-        self.sql.exec("INSERT INTO c VALUES (0)")
-
-    def increment(self) -> int:
-        return self.sql.one("UPDATE c SET n = n + 1 RETURNING n")["n"]
 
 
 def test_calls_do_not_go_round_where_every_node_believes_another(cluster):
