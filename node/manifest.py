@@ -103,11 +103,15 @@ class Reach(NamedTuple):
 def tail_of(log: bytes) -> bytes | None:
     """The tail that stands for the log behind the last segment; None when there is no room for it.
 
-    Small writes change the same few pages again and again, and those deflate to a hundredth.
+    Small writes change the same few pages again and again, and those deflate to a hundredth; even the few frames that a
+    birth writes do to a tenth, which makes its register a third as long. What does not deflate stays as it is.
     """
-    if len(log) <= TAIL_BYTES_MAX:
-        return log
-    return _deflated(log) if len(log) <= TAIL_LOG_MAX else None
+    if len(log) > TAIL_LOG_MAX:
+        return None
+    tail = _deflated(log) if log else None
+    if tail is None or len(tail) >= len(log):
+        return log if len(log) <= TAIL_BYTES_MAX else None
+    return tail
 
 
 def _deflated(log: bytes) -> bytes | None:

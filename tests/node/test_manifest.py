@@ -105,8 +105,10 @@ def test_a_tail_that_deflates_stands_for_more_log() -> None:
     assert manifests.decode(manifests.encode(later)).tail_log == log(60)
 
 
-def test_a_short_tail_is_as_it_was() -> None:
-    """Up to 16 KiB nothing is deflated; what does not deflate, or is too long, is no tail."""
+def test_what_does_not_deflate_stays_as_it_is() -> None:
+    """A birth's frames deflate to a tenth. What does not deflate is a tail up to 16 KiB; what is too long is none."""
+    assert len(manifests.tail_of(log(3)) or b"") < len(log(3)) / 10
+    assert manifests.tail_of(b"") == b""
     short = random.Random(1).randbytes(manifests.TAIL_BYTES_MAX)
     assert manifests.tail_of(short) == short
     assert manifests.tail_of(short + b"x") is None

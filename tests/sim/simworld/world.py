@@ -405,7 +405,7 @@ def run_seed(seed: int, options: Options) -> Report:
 
 
 def _tail_log_max(seed: int) -> int:
-    """A quarter of the runs deflates tails; in the others a flight is more often two puts, and more can go wrong."""
+    """A quarter of the runs has long tails; in the others a flight is more often two puts, and more can go wrong."""
     return manifest.TAIL_LOG_MAX if seed % 4 == 0 else manifest.TAIL_BYTES_MAX
 
 
