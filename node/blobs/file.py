@@ -59,7 +59,7 @@ class FileBlobs:
 
     async def get(self, key: str) -> Blob:
         """Raises also Corrupt, when a register's value has rotted."""
-        return await self._locked(key, functools.partial(self._get, key))
+        return await self._locked(key, functools.partial(self._get, key), functools.partial(self._look, key))
 
     async def put(self, key: str, data: bytes, condition: Precondition = None) -> str:
         return await self._locked(key, functools.partial(self._put, key, data, condition))
@@ -80,8 +80,9 @@ class FileBlobs:
         shutil.rmtree(self._temp, ignore_errors=True)
         os.close(self._temp_fd)
 
-    async def _locked(self, key: str, work: Callable[[], T]) -> T:
-        """Run `work` in a thread, under the key's turn in this process and its lock among processes.
+    async def _locked(self, key: str, work: Callable[[], T], first: Callable[[], None] | None = None) -> T:
+        """Run `work` in a thread, under the key's turn in this process and its lock among processes; `first` before
+        the lock is taken.
 
         A caller that goes away does not give up the turn before its work has ended: what comes next sees its outcome.
         """
@@ -92,7 +93,7 @@ class FileBlobs:
         try:
             give_up = self._clock.monotonic() + LOCK_WAIT_SECS
             while self._clock.monotonic() < give_up:
-                running = self._pool.start(functools.partial(self._under_lock, stripe, work))
+                running = self._pool.start(functools.partial(self._under_lock, stripe, work, first))
                 try:
                     return await self._finished(running)
                 except _LockHeldError:
@@ -104,7 +105,9 @@ class FileBlobs:
                 running.add_done_callback(functools.partial(_release, turn))
         raise BlobUnavailable(f"{key}: another process holds its lock for {LOCK_WAIT_SECS:g} s")
 
-    def _under_lock(self, stripe: int, work: Callable[[], T]) -> T:
+    def _under_lock(self, stripe: int, work: Callable[[], T], first: Callable[[], None] | None = None) -> T:
+        if first is not None:
+            first()
         with brief.opened(f"{self._root}/locks/{stripe:03x}", os.O_RDWR | os.O_CREAT) as fd:
             try:
                 brief.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,6 +120,14 @@ class FileBlobs:
             return await asyncio.shield(running)
         except OSError as error:
             raise BlobUnavailable(f"{self._root}: {error}", maybe=error.errno == errno.EIO) from error
+
+    def _look(self, key: str) -> None:
+        """What is not there is missed without a lock: a value never changes from the one kind of file to the other, so
+        there was a moment without either. Every birth asks for what is not there. Raises BlobMissing.
+        """
+        path = self._path(key)
+        if not (os.path.exists(path + paths.REGISTER) or os.path.exists(path + paths.BLOB)):
+            raise BlobMissing(key)
 
     def _get(self, key: str) -> Blob:
         path = self._path(key)

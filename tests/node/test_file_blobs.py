@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from domicile.node.blobs import paths, register
 from domicile.node.blobs.base import ABSENT
 from domicile.node.blobs.file import LOCK_WAIT_SECS, FileBlobs
+from domicile.node.blobs.pool import Pool
 from domicile.node.clock import SystemClock
 from domicile.node.errors import BlobMissing, BlobUnavailable, Corrupt, PreconditionFailed
 
@@ -267,6 +268,32 @@ class JumpingClock(SystemClock):
     async def sleep(self, secs: float) -> None:
         self.now += secs
         await asyncio.sleep(0)
+
+
+def test_what_is_not_there_is_missed_without_a_lock(tmp_path: Path) -> None:
+    """A birth asks for a manifest that was never put: no file is made or locked for that."""
+
+    async def scenario(blobs: FileBlobs) -> None:
+        with pytest.raises(BlobMissing):
+            await blobs.get("o/manifest")
+
+    run(tmp_path, scenario)
+    assert not list((tmp_path / "locks").iterdir())
+
+
+def test_a_pool_that_closes_finishes_what_waits() -> None:
+    """More calls than threads, and close behind them: each has its result, in the order they came with one thread."""
+    order: list[int] = []
+
+    async def scenario(pool: Pool) -> None:
+        futures = [pool.start(lambda n=n: order.append(n)) for n in range(100)]  # type: ignore[misc]
+        pool.close()
+        await asyncio.gather(*futures)
+
+    asyncio.run(scenario(Pool(1, "test")))
+    assert order == list(range(100))
+    asyncio.run(scenario(Pool(3, "test")))
+    assert sorted(order[100:]) == list(range(100))
 
 
 def test_a_lock_held_for_ever_is_unavailable(tmp_path: Path) -> None:
