@@ -7,8 +7,11 @@ are found by their text, internal SQL carries a mark that no user can write (`Da
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import apsw
 
+REASONS_REMEMBERED = 4096
 _OWN = "_domicile_"
 
 _TRANSACTION = "transactions are the runtime's: a call is one; use `with self.sql.tx():` to undo a part of it"
@@ -107,7 +110,9 @@ class Authorizer:
         return reason
 
 
+@lru_cache(maxsize=REASONS_REMEMBERED)
 def _reason(action: int, one: str | None, two: str | None) -> str | None:
+    """Why it is refused; None where it is not. Remembered: the objects of a class ask for the same again and again."""
     if fixed := _FIXED.get(action):
         return f"{fixed[0].format(one)} is refused: {fixed[1]}"
     if action in _TABLE_ACTIONS:
