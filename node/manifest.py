@@ -21,7 +21,6 @@ from domicile.placement.records import Birth, Epoch, Generation, Incarnation, Ob
 
 TAIL_BYTES_MAX = 16 << 10
 TAIL_LOG_MAX = 256 << 10
-_DEFLATED_AT_ONCE = 32 << 10
 _MAGIC = b"DOMM"
 _VERSION, _VERSION_DEFLATED = 1, 2
 _HASH_BYTES = 32
@@ -33,7 +32,7 @@ class Manifest(msgspec.Struct, frozen=True):
     """One value of the register. `epoch` is the fence; `start` the length at which the generation began.
 
     `seq` grows by one with each put; 0 is the manifest of section 5, "Birth", which is stored nowhere. `tail` is what
-    `tail_of` made of the log behind the segments. `deleted` makes it a tombstone. Incidents are (epoch of the takeover,
+    `tail.py` made of the log behind the segments. `deleted` makes it a tombstone. Incidents are (epoch of the takeover,
     position it served).
     """
 
@@ -98,31 +97,6 @@ class Reach(NamedTuple):
     start: int
     length: int
     checksum: bytes
-
-
-def tail_of(log: bytes) -> bytes | None:
-    """The tail that stands for the log behind the last segment; None when there is no room for it.
-
-    Small writes change the same few pages again and again, and those deflate to a hundredth; even the few frames that a
-    birth writes do to a tenth, which makes its register a third as long. What does not deflate stays as it is.
-    """
-    if len(log) > TAIL_LOG_MAX:
-        return None
-    tail = _deflated(log) if log else None
-    if tail is None or len(tail) >= len(log):
-        return log if len(log) <= TAIL_BYTES_MAX else None
-    return tail
-
-
-def _deflated(log: bytes) -> bytes | None:
-    deflater = zlib.compressobj(level=1)
-    out, view = bytearray(), memoryview(log)
-    for at in range(0, len(view), _DEFLATED_AT_ONCE):
-        out += deflater.compress(view[at : at + _DEFLATED_AT_ONCE])
-        if len(out) > TAIL_BYTES_MAX:  # what does not deflate shows so early
-            return None
-    out += deflater.flush()
-    return bytes(out) if len(out) <= TAIL_BYTES_MAX else None
 
 
 def _inflated(tail: bytes, size: int) -> bytes:

@@ -24,6 +24,7 @@ from domicile.node.log import Log
 from domicile.node.manifest import Manifest, Reach, Stamp
 from domicile.node.members import MemberSets
 from domicile.node.register import Conflict
+from domicile.node.tail import Tail
 from domicile.node.takeover.lay import Laid
 from domicile.placement.records import Epoch
 
@@ -43,6 +44,7 @@ class StoreLeg:
         self._epoch = epoch
         self._log = log
         self._flights = flights
+        self._tail = Tail(log)
         self.manifest, self.tag = laid.manifest, laid.tag
         self._based_on = log.rotations if laid.based else -1
         self._task: asyncio.Task[None] | None = None
@@ -234,11 +236,11 @@ class StoreLeg:
 
     async def _carried(self, reach: Reach, start: int) -> tuple[Segment | None, bytes]:
         """The log from `start` on as a tail if there is room for it, else put as a segment."""
-        log = self._log.read(start, reach.length)
-        tail = manifests.tail_of(log)
-        return (None, tail) if tail is not None else (await self._put_segment(reach, start, log), b"")
+        tail = self._tail.of(start, reach.length)
+        return (None, tail) if tail is not None else (await self._put_segment(reach, start), b"")
 
-    async def _put_segment(self, reach: Reach, start: int, data: bytes) -> Segment:
+    async def _put_segment(self, reach: Reach, start: int) -> Segment:
+        data = self._log.read(start, reach.length)
         segment = Segment(self._epoch, reach.generation, start, reach.length, blake3(data).digest())
         key = segment_key(self.manifest.object_id, self.manifest.incarnation, segment)
         await self._host.blobs.put(key, data)
