@@ -15,6 +15,7 @@ from crashkit.tmpfs import mounted, needs_root
 
 pytestmark = pytest.mark.timeout(180)
 GATE_MS = 500
+SOON_SECS = 15.0  # the gate and whatever a busy machine adds; what hangs, hangs until the client gives up
 
 
 @needs_root
@@ -35,7 +36,7 @@ def test_a_full_directory_store_holds_writes_and_lets_reads_go(tmp_path: Path) -
             for _ in range(4):
                 began = time.monotonic()
                 lost.append(client.append("busy", LARGE, keyed=False))
-                assert time.monotonic() - began < 5
+                assert time.monotonic() - began < SOON_SECS
             assert [op.attempts[-1].code for op in lost] == ["outcome_unknown"] * 4
             assert client.read("quiet").attempts[-1].outcome == "answered"
             disk.free()

@@ -87,7 +87,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     client = Client("c", node.port, history, patience_secs=0)
     for _ in range(5):
         assert client.append("x").outcome == "answered"
-    linger = threading.Thread(target=client.linger, args=("x", 5.0))
+    linger = threading.Thread(target=client.linger, args=("x", 9.0))
     linger.start()
     until(lambda: len(history.operations) == 6 and _reads_busy(node), "the call runs")
     began = time.monotonic()
@@ -95,7 +95,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     until(lambda: not node.is_ready(), "it heard the signal")
     node.signal(signal.SIGTERM)
     assert node.wait_dead() == 1
-    assert time.monotonic() - began < 4.0
+    assert time.monotonic() - began < 8.0, "it did not wait for the call"
     linger.join(30)
     client.line.close()
     check_cold(history, restored(in_directory(node.data / "blobs")))

@@ -149,9 +149,8 @@ def test_a_handler_out_of_time_counts_as_failed(run):
 
     async def scenario(home):
         await home.call("Bell", "a", "arm", 0.05, "spin", {"spin": True})
-        async with asyncio.timeout(5):
-            await home.until(lambda: "alarm.failed" in home.log.getvalue(), "the handler was stopped")
-            (row,) = await home.call("Bell", "a", "table")
+        await home.until(lambda: "alarm.failed" in home.log.getvalue(), "the handler was stopped")
+        (row,) = await home.call("Bell", "a", "table")
         assert row["attempts"] == 1
         assert not home.replaced
 
@@ -276,7 +275,7 @@ def test_a_sleeper_is_woken_on_time(run):
         assert not home.awake("Bell", "a")
         await home.until(lambda: home.awake("Bell", "a"), "it is woken")
         (ring,) = await rung(home, "a", 1)
-        assert 0 <= ring["at"] - due < 500
+        assert 0 <= ring["at"] - due < 10_000, "no sweep woke it"
 
     run(scenario, Bell, object_sweep_secs=3600)
 

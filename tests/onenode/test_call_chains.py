@@ -11,6 +11,8 @@ import pytest
 from domicile import Object
 from domicile.errors import CallCycle, CallTimeout, ChainTooDeep, MethodFailed, NotServing, OutcomeUnknown
 
+AT_ONCE_SECS = 8.0  # long before the ten seconds of a time limit
+
 
 class Node(Object):
     """Walks a path of names; `start` says from where."""
@@ -92,7 +94,7 @@ def test_a_cycle_from_a_method_is_refused_at_once(run, method):
 
     async def scenario(home):
         for path in (["a"], ["b", "a"], ["b", "c", "d", "e", "a"]):
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(AT_ONCE_SECS):
                 with pytest.raises(CallCycle, match="demo/Node/a"):
                     await home.call("Node", "a", method, path)
             for name in {"a", *path}:
@@ -124,7 +126,7 @@ def test_a_cycle_from_a_hook_is_refused_at_once(run, cls, name):
     62)."""
 
     async def scenario(home):
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(AT_ONCE_SECS):
             with pytest.raises(CallCycle, match=f"demo/{cls}/{name}"):
                 await home.call(cls, name, "heard")
             assert await home.call(cls, "b", "heard") == []
@@ -157,7 +159,7 @@ def test_two_objects_calling_each_other_end_by_the_time_limit(run):
 
     class Crossed(Object):
         def meet(self, other: str) -> None:
-            barrier.wait(5)
+            barrier.wait(20)
             self.object("Crossed", other).idle()
 
         def idle(self) -> int:
@@ -262,7 +264,7 @@ def test_an_outgoing_call_right_after_a_rotation_does_not_wait_for_itself(run):
             await home.until(lambda residency=residency: residency.rounds._running, "it waits")
             await home.a_while(0.1)
             home.bucket.down = False
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 assert (await both)[1] == told
             await home.landed("Heavy", "a")
 
@@ -297,7 +299,7 @@ def test_a_round_that_is_cut_off_answers_everybody_and_runs_nobody_twice(run, ou
         await home.a_while(0.2)
         if outcome == "ended":
             residency.end(RuntimeError("the lease is lost"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             first, second = await both
         event.set()
 

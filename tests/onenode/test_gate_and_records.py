@@ -224,7 +224,7 @@ def test_calls_that_wait_for_a_deleted_object_learn_it(run):
         deletion = asyncio.create_task(home.node.delete(home.key("Ledger", "a"), None, None))
         await home.a_while(0.05)
         calls = [asyncio.create_task(home.call("Ledger", "a", "add")) for _ in range(20)]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await deletion
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
             with pytest.raises(CallTimeout):

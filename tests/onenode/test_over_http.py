@@ -132,7 +132,7 @@ def test_slow_readers_hold_nothing(run):
                 for reader, _ in readers:
                     await reader.read(100)
             await home.landed("Named", "a")
-            assert slowest < 1
+            assert slowest < 10  # a reader that held something would hold it until the test is over
             assert home.residency("Named", "a").log.generation > generation
             for _, writer in readers:
                 writer.close()

@@ -20,6 +20,7 @@ from domicile.placement.followed import Followed
 from domicile.placement.records import NodeRow, encode
 from domicile.placement.store import At, Committed, Delete, Event, Put, Resync, StoreUnavailable
 
+SLACK_SECS = 20.0  # for a busy machine; what hangs, hangs for ever
 pytestmark = pytest.mark.anyio
 
 
@@ -66,7 +67,7 @@ async def test_a_lost_answer_is_maybe_and_the_write_is_not_sent_again(
     with pytest.raises(StoreUnavailable) as lost:
         await store.write([], [Put("/a", b"1")])
     assert lost.value.maybe
-    assert time.monotonic() - began < etcd_link.REQUEST_SECS + 1
+    assert time.monotonic() - began < etcd_link.REQUEST_SECS + SLACK_SECS
     proxy.cut()
     row = (await store.read(["/a"]))["/a"]
     assert row.version == row.created
@@ -93,7 +94,7 @@ async def test_a_store_that_cannot_be_reached_has_not_written(store: EtcdStore, 
     with pytest.raises(StoreUnavailable) as refused:
         await store.write([], [Put("/a", b"1")])
     assert not refused.value.maybe
-    assert time.monotonic() - began < etcd_link.REQUEST_SECS + 1
+    assert time.monotonic() - began < etcd_link.REQUEST_SECS + SLACK_SECS
     proxy.refusing = False
     assert await put(store, "/a") > 0
 
@@ -125,10 +126,10 @@ async def test_a_member_that_swallows_is_left_for_another(etcd: Etcd, proxy: Lin
                     await store.write([], [Put("/a", b"1")])
         else:
             await store.read(["/a"])
-            assert time.monotonic() - began < etcd_link.ATTEMPT_SECS + 1
+            assert time.monotonic() - began < etcd_link.REQUEST_SECS
         again = time.monotonic()
         await put(store, "/b")
-        assert time.monotonic() - again < 0.5
+        assert time.monotonic() - again < etcd_link.ATTEMPT_SECS, "the one that swallows is not asked again"
         proxy.cut()
         await store.close()
 
@@ -172,7 +173,7 @@ async def test_a_watch_cut_off_over_a_compaction_ends_with_a_fresh_nodes_view(
     proxy.refusing = False
     last = await put(direct, "/n/last", encode(row))
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SLACK_SECS):
             while followed.version < last and "/n/last" not in followed.rows:
                 await asyncio.sleep(0)
     finally:
@@ -221,7 +222,7 @@ async def test_a_watch_on_a_frozen_member_goes_on_at_another(tmp_path: Path, mon
         assert (await put(writing, "/w/b")) == (await anext(watch)).version
         frozen.freeze()
         version = await put(writing, "/w/c")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(SLACK_SECS):
             assert (await anext(watch)).version == version
         await watch.aclose()
         await watching.close()
@@ -261,7 +262,7 @@ async def test_a_blocked_loop_does_not_stop_another(direct: EtcdStore) -> None:
             current = outcome.version
 
     thread = on_another_loop(direct, beat)
-    thread.join(timeout=20)  # the loop of this test does nothing meanwhile
+    thread.join(timeout=SLACK_SECS)  # the loop of this test does nothing meanwhile
     assert not thread.is_alive()
     assert (await direct.read(["/a"]))["/a"].version == version + 20
 

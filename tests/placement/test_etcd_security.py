@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from etcd_servers import Etcd, running, until
 
+from domicile.node import etcd_gateway
 from domicile.node.config import Config
 from domicile.node.etcd_gateway import Access, Gateway, GatewayError, Timer
 from domicile.placement import etcd_link
@@ -172,7 +173,7 @@ async def test_a_token_that_ran_out_is_got_anew(store: EtcdStore, guarded: Etcd,
     member.kill()
     guarded.restart(member)
     await asyncio.to_thread(until, guarded.listening)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             try:
                 version = await put(store, "/c/c")
@@ -204,7 +205,7 @@ async def test_who_is_not_allowed_has_not_written(settings: Config, store: EtcdS
         with pytest.raises(StoreUnavailable, match=why) as refused:
             await put(refusing, "/elsewhere")
         assert not refused.value.maybe
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < etcd_link.REQUEST_SECS, "it is not tried again"
     await stranger.close()
     await nobody.close()
 
@@ -248,7 +249,7 @@ async def test_a_supervisors_certificate_with_a_common_name_is_refused_in_words(
     )
     with pytest.raises(GatewayError, match="CommonName"):
         named.grant(30)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < etcd_gateway.TRY_SECS, "it is not tried again"
 
 
 @pytest.mark.parametrize("trusting", ["another authority", "no certificate", "no TLS"])

@@ -21,6 +21,7 @@ from domicile.node import etcd_gateway
 from domicile.node.etcd_gateway import Access, Gateway, GatewayError, Registrar, Timer, note_node
 
 ROOT = "/c/r/"
+AT_ONCE_SECS = 10.0  # a grant that is left to end by itself takes three times as long
 REAL_TIME = Timer(time.monotonic, time.sleep)
 
 # A node in small: notes who it is and waits to be killed; `starts` says under which grant each began.
@@ -75,7 +76,7 @@ def test_a_killed_child_is_deregistered_at_once_and_its_grant_revoked(
     killed = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     until(lambda: f"{ROOT}nodes/n-1" not in rows(etcd))
-    assert time.monotonic() - killed < 2
+    assert time.monotonic() - killed < AT_ONCE_SECS
     again = under.start(2)[4]
 
     left = rows(etcd)
@@ -173,7 +174,7 @@ def test_a_refusal_is_not_asked_again(etcd: Etcd) -> None:
     began = time.monotonic()
     with pytest.raises(GatewayError, match="large"):
         Gateway(Access(etcd.endpoints), REAL_TIME).depart("/a", "/b", bytes(3_000_000))
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < etcd_gateway.TRY_SECS
 
 
 @pytest.fixture
@@ -219,7 +220,7 @@ def test_a_real_node_killed_is_gone_at_once_and_back_as_another(
     os.kill(json.loads(started)["child"], signal.SIGKILL)
     killed = time.monotonic()
     until(lambda: first not in registered())
-    assert time.monotonic() - killed < 2
+    assert time.monotonic() - killed < AT_ONCE_SECS
     (second,) = until(registered)
     assert second != first
     supervisor.terminate()
