@@ -105,6 +105,7 @@ class Config:
     node_renew_timeout_secs: float = setting(3.0, number(0.05, 600, "seconds"), "longest wait for one renewal")
     node_admission_secs: float = setting(10.0, number(0.1, 3600, "seconds"), "right to serve after a renewal")
     node_fence_margin_secs: float = setting(5.0, number(0.1, 600, "seconds"), "beyond admission before an eviction")
+    node_loop_secs: float = setting(15.0, number(0, 3600, "seconds"), "blocked event loop ends the process; 0: never")
     lease_verify_secs: float = setting(600.0, number(1, DAYS, "seconds"), "between re-reads of a resident's lease")
     holder_cache_secs: float = setting(15.0, number(0, 3600, "seconds"), "how long a holder once found is remembered")
     # Replicas and shipping (PROTOCOLS section 7).
@@ -133,7 +134,7 @@ class Config:
     object_idempotency_secs: float = setting(86_400.0, number(1, 365 * DAYS, "seconds"), "life of a call's record")
     object_takeover_wait_ms: int = setting(5000, whole(1, 600_000, "milliseconds"), "for a takeover's read quorum")
     object_read_wait_ms: int = setting(50, whole(1, 600_000, "milliseconds"), "for a read at a replica")
-    object_flush_ms: int = setting(50, whole(1, 600_000, "milliseconds"), "for each dirty object, at stop")
+    object_flush_ms: int = setting(50, whole(1, 600_000, "milliseconds"), "for each dirty or called object, at stop")
     object_activations: int = setting(64, whole(1, 4096, "objects"), "laid at once")
     object_residents: int = setting(5000, whole(1, 1_000_000, "objects"), "awake at once")
     object_cache_mb: int = setting(1024, whole(0, 1 << 20, "MiB"), "local cache of chunks")

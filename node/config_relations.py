@@ -43,6 +43,11 @@ _RELATIONS: tuple[Relation, ...] = (
         lambda c: c.node_admission_secs + c.node_fence_margin_secs <= c.node_ttl_secs,
     ),
     (
+        "NODE_LOOP_SECS must be 0 or at least NODE_ADMISSION_SECS: a shorter pause costs nothing that ending it saves",
+        ("node_loop_secs", "node_admission_secs"),
+        lambda c: c.node_loop_secs == 0 or c.node_loop_secs >= c.node_admission_secs,
+    ),
+    (
         "OBJECT_SHIP_RESERVED must be less than OBJECT_SHIP_CONCURRENCY",
         ("object_ship_reserved", "object_ship_concurrency"),
         lambda c: c.object_ship_reserved < c.object_ship_concurrency,

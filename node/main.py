@@ -12,6 +12,7 @@ import random
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -46,6 +47,8 @@ from domicile.node.wire.network import TcpNetwork
 from domicile.node.wire.tls import peer_tls, secret_from
 from domicile.node.workers import ThreadWorkers
 from domicile.placement.heartbeat import HeartbeatThread
+from domicile.placement.loop_watch import LoopWatch
+from domicile.placement.node_registry import Membership
 from domicile.placement.open import ETCD, open_store
 from domicile.placement.store import Grant, PlacementError, Store
 from domicile.registry import Registry
@@ -56,6 +59,7 @@ GC_THRESHOLDS = (20_000, 20, 100)  # a call leaves no cycles: the default looks 
 TEMP_VFS = "domicile"
 TEMP_FACTOR = 4  # a statement's temporary files, in sizes of the largest database
 STOP_GRACE_SECS = 10.0
+LAST_WORD_SECS = 1.0
 FILES_WANTED = 65_536
 FAILPOINTS_VARIABLE = "DOMICILE_FAILPOINTS"
 
@@ -249,7 +253,7 @@ class Parts:
             telemetry=self._telemetry,
             log=self._log,
             failpoints=self._process.failpoints,
-            heartbeat=HeartbeatThread,
+            heartbeat=self._heartbeat,
             replace_process=partial(_replace, self._log),
             http_address=config.listen,
             peers=hood.peers if hood is not None else None,
@@ -258,6 +262,11 @@ class Parts:
             grant=Grant(self._process.grant) if self._process.grant else None,
             named=self._named,
         )
+
+    def _heartbeat(self, membership: Membership) -> HeartbeatThread:
+        """Renewals, for as long as this loop turns."""
+        watch = LoopWatch(self._config.node_loop_secs, self._clock, partial(_replace, self._log))
+        return HeartbeatThread(membership, watch)
 
     def _named(self, node_id: str) -> None:
         """So that the supervisor can deregister it when this process dies."""
@@ -273,9 +282,12 @@ def _told(process: Process, stopping: asyncio.Event) -> None:
 
 
 def _replace(log: Any, why: str) -> None:
-    """The supervisor starts another process; what this one holds cannot be freed otherwise."""
+    """The supervisor starts another process; what this one holds cannot be freed otherwise. A log that takes no line
+    holds it up no longer than this."""
+    telling = threading.Thread(target=partial(log.error, "node.replace", why=why), daemon=True)
     try:
-        log.error("node.replace", why=why)
+        telling.start()
+        telling.join(LAST_WORD_SECS)
     finally:
         os._exit(EXIT_REPLACE)
 

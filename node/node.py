@@ -75,7 +75,7 @@ class Node(NodeFront):
         self._homes = self._control.homes
         self._crossing = Crossing(self._homes, self._control.regions, seams.telemetry)
         self._router = self._make_router(path)
-        self._draining = Draining(self._residents, self._set_state)
+        self._draining = Draining(self._host, self._residents, self._set_state)
         self._listings = Listings(self._host, Directory(seams.store, self._keys), self._homes, self._crossing)
         self._repin = Repin(self._host, self._control, self._crossing)
         self.handler = self._make_handler(self._follow_gates())
@@ -129,7 +129,7 @@ class Node(NodeFront):
     async def stop(self, why: str = "stopped") -> None:
         """SIGTERM: no new residencies, every object released clean within the flush budget, then deregistered."""
         self.leaving()
-        await self._residents.leave()
+        await self._draining.leave()
         self._seams.failpoints.hit("stop.after-release")
         if self._heartbeat is not None:
             await self._heartbeat.leave(why)
@@ -258,8 +258,8 @@ class Node(NodeFront):
             **self.requests(),
             **desk.requests(),
             **CopyProofs(self._host, copies).requests(),
+            **self._draining.requests(),
             "wake-alarm": self._sweep.asked,
-            "drain-node": self._draining.asked,
             "drain-project": closed.drain_project,
             "drain-object": closed.drain_object,
             "settle-object": closed.settle_object,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from domicile.errors import DomicileError, NoSuchObject, NotHome, NotServing
@@ -21,13 +21,12 @@ from domicile.node.host import Host
 from domicile.node.lease_watch import LeaseWatch
 from domicile.node.releases import Releases
 from domicile.node.residency import Phase, Residency
+from domicile.node.rows_seen import RowsSeen
 from domicile.node.sleepers import Sleepers
 from domicile.placement.claims import Claimed, ended_row, lease_seen
 from domicile.placement.leases import Release
 from domicile.placement.records import ObjectKey, encode
-from domicile.placement.store import Record
 
-REMEMBERED_MAX = 200_000
 ENDING_WAIT_SECS = 1.0
 TICK_SECS = 0.1
 IDLE_TICKS = 10
@@ -45,8 +44,10 @@ class Residents:
         self._sleepers = sleepers
         self._awake: OrderedDict[str, Residency] = OrderedDict()
         self._waking: dict[str, asyncio.Task[Residency]] = {}
-        self._rows: OrderedDict[str, Record] = OrderedDict()  # as bytes: there may be very many
+        self.rows = RowsSeen()
         self._releases = Releases(host, self._released)
+        self._going: dict[asyncio.Task[None], None] = {}  # releases, in order
+        self.handed: dict[str, str] = {}  # while this node leaves, by object: the node that was asked to take it
         self._leases = LeaseWatch(host)
         self._ticks = 0
         self._era = 0
@@ -87,7 +88,7 @@ class Residents:
                 continue
             self.holds.check(key.id)
             if self.leaving:
-                raise NotHome("this node is leaving")
+                raise self._left(key.id)
             joined = key.id in self._waking
             try:
                 return await self._awaited(self._wake(key, create, may_forward), until)
@@ -111,7 +112,7 @@ class Residents:
         """The activation under way, or a new one. It goes on when its caller goes away: others may wait for it."""
         waking = self._waking.get(key.id)
         if waking is None:
-            row = lease_seen(self._rows.get(key.id))
+            row = lease_seen(self.rows.get(key.id))
             waking = self._host.loop.create_task(
                 self._activation.activate(key, row, create=create, may_forward=may_forward)
             )
@@ -128,7 +129,7 @@ class Residents:
         if task.cancelled() or task.exception() is not None:
             return
         residency = task.result()
-        self._rows.pop(key.id, None)
+        self.rows.forget(key.id)
         self._sleepers.forget(key.id)
         self._awake[key.id] = residency
         residency.over.add_done_callback(lambda _: self._gone(key.id, residency))
@@ -136,13 +137,13 @@ class Residents:
         if era != self._era:
             residency.end(Fenced("this node lost its row while the object woke"))
         elif residency.landing:
-            self._sleep_soon([residency])
+            self.sleep_soon([residency])
         self.woke(residency)
         self._make_room()
 
     def forget_row(self, object_id: str) -> None:
         """The object was deleted: what is remembered of its row and its alarms is of its last life."""
-        self._rows.pop(object_id, None)
+        self.rows.forget(object_id)
         self._sleepers.forget(object_id)
 
     def _gone(self, object_id: str, residency: Residency) -> None:
@@ -162,7 +163,11 @@ class Residents:
             raise residency.refusal
         done, _ = await asyncio.wait([residency.over], timeout=ENDING_WAIT_SECS)
         if not done:
-            raise NotHome(f"{residency.key} is leaving this node")
+            raise self._left(residency.key.id)
+
+    def _left(self, object_id: str) -> NotHome:
+        taker = self.handed.get(object_id)
+        return NotHome("this node is leaving", **({"node": taker} if taker else {}))
 
     # Sleep.
 
@@ -173,10 +178,7 @@ class Residents:
 
     def _released(self, release: Release, version: int) -> None:
         key = release.claimed.key
-        row = ended_row(release.claimed, release.released)
-        self._rows[key.id] = Record(key.id, encode(row), version, 0)
-        while len(self._rows) > REMEMBERED_MAX:
-            self._rows.popitem(last=False)
+        self.rows.learn(key.id, encode(ended_row(release.claimed, release.released)), version)
         if release.alarm is not None:
             self._sleepers.set(key, release.alarm.due_ms)
 
@@ -211,7 +213,7 @@ class Residents:
                 asleep.append(residency)
             elif idle > REST_SECS:
                 residency.rest()
-        self._sleep_soon(asleep)
+        self.sleep_soon(asleep)
 
     def _make_room(self) -> None:
         """Past `OBJECT_RESIDENTS`, those used longest ago go to sleep; not one whose caller is about to come."""
@@ -220,15 +222,21 @@ class Residents:
             surplus = max(0, sum(residency.serving for residency in self._awake.values()) - limit)
             fresh = self._host.clock.monotonic() - FRESH_SECS
             settled = (r for r in self._awake.values() if r.serving and r.quiet and (r.called or r.began < fresh))
-            self._sleep_soon([r for r, _ in zip(settled, range(surplus), strict=False)])
+            self.sleep_soon([r for r, _ in zip(settled, range(surplus), strict=False)])
 
-    def _sleep_soon(self, residencies: list[Residency]) -> None:
+    def sleep_soon(self, residencies: Iterable[Residency]) -> list[asyncio.Task[None]]:
+        """From now on they take no calls. Each task is done when that release was sent, or the right was lost."""
+        releases = []
         for residency in residencies:
             task = self._host.loop.create_task(self.put_to_sleep(residency))
             residency.phase = Phase.ENDING
+            self._going[task] = None
             task.add_done_callback(self._slept)
+            releases.append(task)
+        return releases
 
     def _slept(self, task: asyncio.Task[None]) -> None:
+        self._going.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._host.replace_process(f"objects could not be released: {error!r}")
 
@@ -239,7 +247,7 @@ class Residents:
         serving = residency.serving
         refuse(residency, refusal)
         if serving:
-            self._sleep_soon([residency])
+            self.sleep_soon([residency])
 
     async def land(self, key: ObjectKey, landing: Landing) -> None:
         """Whatever this node has of the object is landed and released, by a claim of its own if it is awake nowhere.
@@ -263,31 +271,22 @@ class Residents:
 
     # The end.
 
-    async def leave(self) -> None:
-        """SIGTERM, step 2: every object released clean, those with waiting callers first, within the flush budget."""
-        self.leaving = True
-        everyone = sorted(self._awake.values(), key=lambda residency: not residency.flights.awaited)
-        dirty = sum(residency.leg.behind for residency in everyone)
-        budget = max(1.0, self._host.config.object_flush_ms / 1000 * dirty)
-        ending = [residency.over for residency in everyone if not residency.serving]  # under way already
-        serving = [residency for residency in everyone if residency.serving]
-        tasks = [self._host.loop.create_task(self.put_to_sleep(residency)) for residency in serving]
-        if tasks or ending:
-            await asyncio.wait([*tasks, *ending], timeout=budget)
-            for task in tasks:
-                task.cancel()
+    async def release_all(self, secs: float) -> None:
+        """At once, those somebody waits for first; what is not released in time keeps its lease."""
+        serving = [residency for residency in self._awake.values() if residency.serving]
+        self.sleep_soon(sorted(serving, key=lambda residency: not residency.flights.awaited))
+        ending = [residency.over for residency in self._awake.values()]
+        if ending:
+            await asyncio.wait(ending, timeout=max(0.0, secs))
+        for release in list(self._going):
+            release.cancel()
 
-    async def drain(self, count: int, secs: float) -> int:
-        """Release up to `count` more and wait for what is being released, at most `secs`; gives how many are left.
-
-        Nothing is given up: one whose writes cannot land goes on trying, and counts as left.
-        """
-        serving = sorted((r for r in self._awake.values() if r.serving), key=lambda r: not r.quiet)
-        self._sleep_soon(serving[:count])
+    async def settled(self, secs: float) -> int:
+        """Wait for what is being released or wakes, at most so long; gives how many are left, all told."""
         ending: list[asyncio.Future[Any]] = [r.over for r in self._awake.values() if not r.serving]
         ending += self._waking.values()
         if ending:
-            await asyncio.wait(ending, timeout=secs)
+            await asyncio.wait(ending, timeout=max(0.0, secs))
         return len(self._awake) + len(self._waking)
 
     def abandon(self, error: NodeError) -> None:

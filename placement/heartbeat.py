@@ -10,6 +10,7 @@ from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from domicile.placement.claims import Registration
+from domicile.placement.loop_watch import LoopWatch
 from domicile.placement.node_registry import Membership
 
 REGISTER_SECS = 20.0  # a store that is slow for a moment is cheaper to wait for than another start of the process
@@ -40,9 +41,10 @@ class HeartbeatThread:
     exception then.
     """
 
-    def __init__(self, membership: Membership) -> None:
-        """`membership` has not been used on any loop."""
+    def __init__(self, membership: Membership, watch: LoopWatch | None = None) -> None:
+        """`membership` has not been used on any loop. `watch` is of the loop that the renewals are to vouch for."""
         self.membership = membership
+        self._watch = watch
         self.running: Future[None] | None = None
         self._loop = _Loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="heartbeat", daemon=True)
@@ -52,6 +54,8 @@ class HeartbeatThread:
         """Register, then renew until lost or left. Raises as `Membership.register`; then it may be called again."""
         registration = await self._there(self.membership.register(REGISTER_SECS))
         self.running = asyncio.run_coroutine_threadsafe(self.membership.run(), self._loop)
+        if self._watch is not None:
+            asyncio.run_coroutine_threadsafe(self._watch.run(), self._loop)
         return registration
 
     def hurry(self) -> None:

@@ -44,6 +44,16 @@ class DrainAnswer(msgspec.Struct, array_like=True):
     released: int
 
 
+class TakeObject(msgspec.Struct, array_like=True):
+    """`take-object`: wake what the asking node has released. `row`, `version`: its lease row then."""
+
+    scope: str
+    cls: str
+    name: str
+    row: bytes
+    version: int
+
+
 class DrainProject(msgspec.Struct, array_like=True):
     """`drain-project`: end what is awake here behind closed gates of the project."""
 

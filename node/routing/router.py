@@ -120,6 +120,8 @@ class Router:
                 left_out.add(node.node_id)
                 self._holders.pop(call.key.id, None)
                 last = again.error
+                if isinstance(last, NotHome):
+                    self._named(call.key, last, left_out, hops)  # remembered
                 if last.outcome == "unknown":
                     lost.append(last)
         raise last
@@ -149,7 +151,7 @@ class Router:
         if not hops.nodes:
             return None
         node_id = error.extra.get("node")
-        if node_id is None:
+        if node_id is None or (node_id in left_out and self._residents.leaving):
             return self._host.nodes.choose_home(key.id, key.cls, {*left_out, self._host.nodes.me})
         if node_id in left_out or node_id == self._host.nodes.me:
             return None

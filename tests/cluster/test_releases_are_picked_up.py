@@ -15,18 +15,21 @@ from urllib.request import Request, urlopen
 
 import msgspec
 from clusterkit.clients import RovingClient
-from clusterkit.cluster import Cluster
+from clusterkit.cluster import Cluster, Node
 from crashkit.clients import progress
 from crashkit.process import until
 
+from domicile.node.control.hand_over import AT_ONCE
 from domicile.placement.records import LeaseRow, Released
 
 RESIDENTS = int(os.environ.get("DOMICILE_RESIDENTS", "60"))
 DIRTY = 2 * RESIDENTS // 5
-PICKERS = 2
+PICKERS = AT_ONCE  # so that none of those under way waits for a caller
 HAMMERS = 2
 SOON_SECS = 0.1
-SLACK = 3  # the processors may be others', too
+BIRTHS = 30
+SLACK = 6  # births a first answer may take where a birth is slow: the processors may be others', too
+WORST = 5  # of the slowest in a hundred, against the median's
 
 
 class ReleasesSeen:
@@ -52,7 +55,7 @@ class ReleasesSeen:
                     self.told.put((row.name, now))
 
     def pick_up(self, client: RovingClient, took: list[tuple[float, float]]) -> None:
-        """Call each that is released, until there are no more."""
+        """Call each that is released, until there are no more; gets the call's time, and that since the release."""
         while (told := self.told.get()) is not None:
             name, released = told
             asked = time.monotonic()
@@ -62,12 +65,14 @@ class ReleasesSeen:
 
 def test_what_a_leaving_node_releases_is_answered_elsewhere_at_once(cluster: Cluster) -> None:
     """Residents, two fifths of them dirty, under load: nothing is in doubt, and each answers elsewhere a moment after
-    its release: a call that comes then takes no longer than a wake. (All at once they wait for processors.)"""
+    its release is in etcd: within 0.1 s in the median, or a few births where births are slow
+    just now."""
     names = [cluster.fresh(f"left-{n}") for n in range(RESIDENTS)]
     leaver, stay = cluster.nodes[0], (1, 2)
     fill = [cluster.client(f"f{n}", 0) for n in range(6)]
     _all(fill, lambda client, n: [client.append(name) for name in names[n :: len(fill)]])
-    mine = [name for name in names if cluster.home(name) is leaver]
+    mine = [name for name in names if _is_home(leaver, name)]
+    assert len(mine) > 0.9 * RESIDENTS
     seen, took, over = ReleasesSeen(cluster), [], threading.Event()
     pickers = [cluster.client(f"p{n}", stay[n % 2]) for n in range(PICKERS)]
     hammers = [cluster.client(f"h{n}", stay[n % 2], patience_secs=0) for n in range(HAMMERS)]
@@ -76,6 +81,7 @@ def test_what_a_leaving_node_releases_is_answered_elsewhere_at_once(cluster: Clu
     try:
         _all(fill, lambda client, n: [client.append(name) for name in names[:DIRTY][n :: len(fill)]])
         progress(cluster.history, 50, until)
+        birth = _birth_secs(cluster)
         leaver.signal(signal.SIGTERM)
         assert leaver.wait_dead() == 0
         until(lambda: len(took) >= len(mine), "each that was released is answered")
@@ -87,15 +93,37 @@ def test_what_a_leaving_node_releases_is_answered_elsewhere_at_once(cluster: Clu
             thread.join()
     assert [op.attempts[-1] for op in cluster.operations() if op.outcome == "unknown"] == []
     calls, since = sorted(call for call, _ in took), sorted(since for _, since in took)
+    soon = max(SOON_SECS, SLACK * birth)
     print(
-        f"\n{len(took)} releases, {DIRTY} dirty: a call after it takes {_told(calls)}, within {SOON_SECS} s"
-        f" {sum(one <= SOON_SECS for one in calls) / len(calls):.0%}; all asked by {PICKERS}, {_told(since)} after it"
+        f"\n{len(took)} releases, {DIRTY} dirty, a birth takes {birth:.3f} s: from the release to the first answer"
+        f" {_told(since)}, within {SOON_SECS} s {sum(one <= SOON_SECS for one in since) / len(since):.0%}; the calls"
+        f" alone {_told(calls)}; to be within {soon:.3f} (median), {WORST * soon:.3f} (p99)"
     )
-    assert statistics.median(calls) <= SLACK * SOON_SECS
+    assert statistics.median(since) <= soon
+    assert _at(since, 0.99) <= WORST * soon
+
+
+def _birth_secs(cluster: Cluster) -> float:
+    """What a birth takes now, at a node that stays."""
+    client, took = cluster.client("b", 1), []
+    for n in range(BIRTHS):
+        began = time.monotonic()
+        assert client.append(cluster.fresh(f"born-{n}")).outcome == "answered"
+        took.append(time.monotonic() - began)
+    return statistics.median(took)
+
+
+def _is_home(node: Node, name: str) -> bool:
+    about = node.get(f"/v1/drill/objects/Probe/{name}")
+    return about is not None and bool(about[1]["resident"]) and about[1]["node"] == about[0]["domicile-node"]
 
 
 def _told(times: list[float]) -> str:
-    return f"{statistics.median(times):.3f} s (median), {times[int(0.95 * (len(times) - 1))]:.3f} (p95)"
+    return f"{statistics.median(times):.3f} s (median), {_at(times, 0.99):.3f} (p99)"
+
+
+def _at(times: list[float], share: float) -> float:
+    return times[int(share * (len(times) - 1))]
 
 
 def _hammer(client: RovingClient, names: list[str], over: threading.Event) -> None:
