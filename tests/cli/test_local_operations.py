@@ -47,3 +47,13 @@ def test_the_program_is_found_beside_python() -> None:
     found = local_temporal.program()
     assert found is not None
     assert Path(found).name == "temporal"
+
+
+def test_ports_are_none_that_an_outgoing_connection_may_take() -> None:
+    """Each is given once, and a server that is started again on its own finds it free."""
+    ports = Ports()
+    given = [ports.take() for _ in range(50)]
+    assert len(set(given)) == len(given)
+    first_outgoing, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    assert max(given) < int(first_outgoing)
+    assert ports.take(given[0]) not in given
