@@ -119,21 +119,21 @@ def test_dev_ends_when_told_and_keeps_what_was_said(start_dev: Any, domicile: Ru
         assert not processes_of(tmp_path)
 
 
-def test_a_killed_dev_leaves_no_node(start_dev: Any, until: Wait, tmp_path: Path) -> None:
+def test_a_killed_dev_leaves_no_node(start_dev: Any, until: Wait, tmp_path: Path, free_port: int) -> None:
     """SIGKILL of the command takes supervisor and node with it."""
     (tmp_path / "room.py").write_text(ROOM)
-    dev = start_dev("room.py", cwd=tmp_path)
+    dev = start_dev("room.py", "--port", str(free_port), cwd=tmp_path)
     dev.event("serving")
     assert processes_of(tmp_path)
     os.kill(dev.pid, signal.SIGKILL)
     until(lambda: not processes_of(tmp_path))
 
 
-def test_a_changed_app_is_served(start_dev: Any, domicile: Run, tmp_path: Path) -> None:
+def test_a_changed_app_is_served(start_dev: Any, domicile: Run, tmp_path: Path, free_port: int) -> None:
     """A good change is served, a broken one is told and the last good app goes on."""
     app = tmp_path / "room.py"
     app.write_text(ROOM)
-    dev = start_dev("room.py", cwd=tmp_path)
+    dev = start_dev("room.py", "--port", str(free_port), cwd=tmp_path)
     url = dev.event("serving")["http"]
     app.write_text(ROOM + "    def broken(:\n")
     assert "room.py" in dev.event("bad_app")["why"]
@@ -160,10 +160,10 @@ def test_a_taken_port_is_told(domicile: Run, auction: Any, tmp_path: Path) -> No
     assert "--port" in refused.stderr
 
 
-def test_a_data_directory_has_one_node(start_dev: Any, domicile: Run, tmp_path: Path) -> None:
+def test_a_data_directory_has_one_node(start_dev: Any, domicile: Run, tmp_path: Path, free_port: int) -> None:
     """A second node over the same data directory is refused, and the first goes on."""
     (tmp_path / "room.py").write_text(ROOM)
-    dev = start_dev("room.py", cwd=tmp_path)
+    dev = start_dev("room.py", "--port", str(free_port), cwd=tmp_path)
     url = dev.event("serving")["http"]
     second = domicile("dev", "room.py", "--no-reload")
     assert second.returncode == 1

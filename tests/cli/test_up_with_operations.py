@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ports import free_port
+from ports import free_port, free_run
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Wait = Callable[[Callable[[], bool]], None]
@@ -81,7 +81,8 @@ def test_operations_of_a_cluster(tmp_path: Path, until: Wait, domicile: Run) -> 
     die, and go on; a drained node is empty, and says so."""
     app, data = tmp_path / "bells.py", tmp_path / "up"
     app.write_text(APP)
-    with started(("up", "--data", str(data), "--json", "--app", str(app)), tmp_path) as process:
+    arguments = ("up", "--data", str(data), "--json", "--app", str(app), "--port", str(free_run(3)))
+    with started(arguments, tmp_path) as process:
         assert process.stdout is not None
         document = json.loads(process.stdout.readline())
         urls = {node["node_id"]: node["http"] for node in document["nodes"]}

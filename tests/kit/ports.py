@@ -29,3 +29,11 @@ def free_port() -> int:
 
 def free_ports(count: int) -> list[int]:
     return [free_port() for _ in range(count)]
+
+
+def free_run(count: int) -> int:
+    """The first of so many in a row."""
+    while True:
+        found = free_ports(count)
+        if found[-1] - found[0] == count - 1:
+            return found[0]

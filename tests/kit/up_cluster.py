@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from etcd_servers import until
-from ports import WORKER
+from ports import free_run
 
 WAIT_SECS = 60.0
 CLI = (sys.executable, "-m", "domicile.cli.main")
-PORTS = ("--port", str(21_000 + 100 * WORKER))  # two at once would both find the usual ones free
+NODES_MAX = 8
 
 
 class UpCluster:
@@ -32,7 +32,9 @@ class UpCluster:
         self.env = {**kept, "DOMICILE_PROFILE": "fast", **settings}
         self._again: list[subprocess.Popen[bytes]] = []
         self._said = (folder / "said").open("wb")
-        command = [*CLI, "up", "--json", "--data", str(self.data), "--app", str(folder / "app.py"), *PORTS, *arguments]
+        # Two at once would both find the usual ports free.
+        own = ("--json", "--data", str(self.data), "--app", str(folder / "app.py"), "--port", str(free_run(NODES_MAX)))
+        command = [*CLI, "up", *own, *arguments]
         self.process = subprocess.Popen(
             command,
             cwd=folder,

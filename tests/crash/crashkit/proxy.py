@@ -6,6 +6,8 @@ import socket
 import threading
 from contextlib import suppress
 
+from ports import free_port
+
 ACCEPT_SECS = 0.1
 BIND_TRIES = 100
 PIECE = 1 << 16
@@ -29,14 +31,13 @@ class Proxy:
         self._answers = 0
         self._closing = threading.Event()
         self._listener: socket.socket | None = None
-        self.port = 0
+        self.port = free_port()  # nobody else is given it while this is down
         self.up()
 
     def up(self) -> None:
         """Listen; on the same port each time."""
         listener = self._bound()
         listener.settimeout(ACCEPT_SECS)
-        self.port = listener.getsockname()[1]
         self._listener = listener
         self._start(self._accept, listener)
 
