@@ -22,7 +22,7 @@ from crashkit.s3 import S3, start_s3
 OUTAGES = int(os.environ.get("DOMICILE_OUTAGES", "3"))
 SEED = int(os.environ.get("DOMICILE_SEED", "1"))
 SOON_SECS = 15.0  # the gate and whatever a busy machine adds
-STOP_SECS_MAX = 30.0  # ten for answers, then a flush that cannot succeed, then what botocore waits
+STOP_SECS_MAX = 45.0  # ten for answers, then a flush that cannot succeed, then what botocore waits
 
 # moto's Flask and botocore call functions that newer Pythons mean to take away; neither is ours to change.
 pytestmark = [

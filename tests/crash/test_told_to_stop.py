@@ -17,7 +17,7 @@ from crashkit.process import NodeProcess, until
 from simworld.history import History
 
 CLIENTS = 40
-STOP_SECS_MAX = 15.0
+STOP_SECS_MAX = 25.0
 LINGER_SECS = 1.0
 
 
