@@ -119,6 +119,7 @@ def test_all_mistakes_are_told_at_once() -> None:
         ({"NODE_HEARTBEAT_SECS": "7"}, "less than NODE_ADMISSION_SECS"),
         ({"NODE_RENEW_TIMEOUT_SECS": "5"}, "less than NODE_ADMISSION_SECS"),
         ({"NODE_TTL_SECS": "14"}, "at most NODE_TTL_SECS"),
+        ({"NODE_LOOP_SECS": "9"}, "at least NODE_ADMISSION_SECS"),
         ({"OBJECT_SHIP_RESERVED": "32"}, "less than OBJECT_SHIP_CONCURRENCY"),
         ({"OBJECT_STORE_LAG_MS": "999"}, "at least OBJECT_STORE_INTERVAL_MS"),
         ({"OBJECT_QUORUM": "4"}, "at most OBJECT_REPLICAS"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from typing import Any
 
@@ -38,6 +39,18 @@ class Probe(domicile.Object):
         """The same, and keep the object busy for a while."""
         shown = self.append(item)
         time.sleep(secs)
+        return shown
+
+    async def block(self, item: str, secs: float) -> dict[str, Any]:
+        """The same, and let the node's event loop stand still."""
+        shown = self.append(item)
+        time.sleep(secs)
+        return shown
+
+    def hold(self, item: str, secs: float) -> dict[str, Any]:
+        """The same, and keep the interpreter lock, so that nothing of the process runs."""
+        shown = self.append(item)
+        ctypes.PyDLL(None).sleep(int(secs))
         return shown
 
     def on_alarm(self, alarm: domicile.Alarm) -> None:

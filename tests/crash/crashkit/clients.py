@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from simworld.history import Attempt, History, Op, Operation, Outcome, Shown
 
@@ -115,6 +115,11 @@ class Client:
         """An append that takes its time, without a key: it is sent once."""
         item = self._item()
         return self.perform(Wish(name, "append", item, "linger", (item, secs), keyed=False))
+
+    def stop_node(self, name: str, how: Literal["block", "hold"], secs: float) -> Operation:
+        """An append that lets the whole node stand still, without a key: it is sent once."""
+        item = self._item()
+        return self.perform(Wish(name, "append", item, how, (item, secs), keyed=False))
 
     def read(self, name: str) -> Operation:
         return self.perform(Wish(name, "read", "", "read"))
