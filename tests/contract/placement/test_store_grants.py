@@ -1,4 +1,4 @@
-"""Grants, and the end of a store: what every provider of the placement store keeps, sentence by sentence (PROTOCOLS 2)."""
+"""Grants and a store's end: what every provider of the placement store keeps, sentence by sentence (PROTOCOLS 2)."""
 
 from __future__ import annotations
 
