@@ -31,7 +31,7 @@ check: $(STAMP) $(TREE)  ## lint, format, types, import rules and house style; c
 	step "lint" $(VENV)/bin/ruff check $(CODE); \
 	step "format" $(VENV)/bin/ruff format --check $(CODE); \
 	step "types: mypy, strict, all packages" env MYPYPATH=$(TREE) $(VENV)/bin/mypy -p domicile; \
-	step "import rules and house style" $(PY) -m pytest tests/test_imports.py tests/test_tidy.py; \
+	step "import rules, house style, documents" $(PY) -m pytest tests/test_imports.py tests/test_tidy.py tests/test_documents.py; \
 	if [[ -n $$failed ]]; then echo -e "== failed:$$failed" >&2; exit 1; fi
 
 fix: $(STAMP)  ## let ruff repair and format what it can

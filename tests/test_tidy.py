@@ -1,33 +1,22 @@
-"""House style as a test: sizes by ratchet, banned calls with their replacement, and documentation that keeps up."""
+"""House style as a test: sizes by ratchet, banned calls with their replacement, names, words."""
 
 from __future__ import annotations
 
 import ast
-import dataclasses
 import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
-
-from domicile.errors import BY_CODE
-from domicile.node.config import Config
-from domicile.node.telemetry import Telemetry
-
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("sdk", "placement", "node", "workflows", "activities", "cli")
-SOURCES = (*PACKAGES, "examples", "bench")
-IMPORT_NAME = {"sdk": "domicile", **{name: f"domicile.{name}" for name in PACKAGES[1:]}}
+from house import PACKAGES, ROOT, SOURCES, functions, import_name, named, parsed, source_files, text_files
 
 FILE_LINES_MAX = 500
 FILE_LINES_AIM = 300
 FUNCTION_LINES_MAX = 60
 FUNCTION_LINES_AIM = 40
-
 # Over the aim today. A number may only go down, and a line leaves the table when its file or function has shrunk.
 LONG_FILES: dict[str, int] = {"node/residency.py": 302}
 LONG_FUNCTIONS: dict[str, int] = {}
@@ -73,7 +62,6 @@ BANS = (
     Ban(("asyncio.get_event_loop",), "asyncio.get_running_loop, once, kept in a variable"),
     Ban(("wal_autocheckpoint",), "set_wal_hook alone: the two share one slot", ("node/sqlite/database.py",)),
 )
-
 # asyncio.get_running_loop costs a system call in Python 3.11: modules that run for every call keep the loop they were
 # given. `__init__` and functions named here run once.
 HOT = (
@@ -84,13 +72,10 @@ HOT = (
     "node/workers.py",
     "node/routing/router.py",
 )
-
 # Started by name, not imported.
 ENTRY_POINTS = {"cli/main.py", "cli/node_with_control.py", "node/main.py", "node/supervisor.py", "sdk/testing.py"}
-
 # Tested, and used once there is more than one node.
 FOR_LATER: set[str] = set()
-
 # Tests that block a thread to see that another goes on, watch that nothing happens, or pace a client.
 SLEEP_ON_PURPOSE = {
     "test_the_heartbeat_goes_on_while_the_loop_is_blocked",
@@ -99,7 +84,6 @@ SLEEP_ON_PURPOSE = {
     "test_blips_of_the_store_leave_no_gap",
     "test_a_node_that_leaves_sends_its_callers_on",
 }
-
 BOASTS = re.compile(
     r"\b(blazing\w*|lightning[- ]fast|world[- ]class|best[- ]in[- ]class|battle[- ]tested|enterprise[- ]grade|"
     r"production[- ]ready|bullet[- ]?proof|seamless\w*|effortless\w*|revolutionary|cutting[- ]edge|"
@@ -108,44 +92,6 @@ BOASTS = re.compile(
 )
 LEFT_OVERS = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")) + r")\b")
 FOREIGN_PATHS = re.compile(r"(?<![\w.])/(" + "|".join(("wo" + "rk", "tmp/ve" + "nv")) + r")/\w")
-
-
-def source_files(*folders: str) -> Iterator[Path]:
-    for folder in folders:
-        yield from (path for path in sorted((ROOT / folder).rglob("*.py")) if "results" not in path.parts)
-
-
-def text_files() -> Iterator[Path]:
-    """Everything a person wrote: code, documents, scripts."""
-    yield from source_files(*SOURCES, "tests")
-    for pattern in ("*.md", "docs/**/*.md", "*/DESIGN.md", "*/README.md", "Makefile", ".ci/*", "pyproject.toml"):
-        yield from (path for path in sorted(ROOT.glob(pattern)) if path.is_file())
-    yield from (path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file())
-
-
-def named(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), filename=named(path))
-
-
-def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    """Every function with its dotted name, inner ones too."""
-
-    def walk(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield prefix + child.name, child
-                yield from walk(child, f"{prefix}{child.name}.")
-            elif isinstance(child, ast.ClassDef):
-                yield from walk(child, f"{prefix}{child.name}.")
-            else:
-                yield from walk(child, prefix)
-
-    yield from walk(tree, "")
 
 
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -399,11 +345,6 @@ def test_no_dead_module() -> None:
     assert not dead
 
 
-def import_name(path: Path) -> str:
-    package, *rest = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join((IMPORT_NAME[package], *rest))
-
-
 def test_every_package_is_listed_for_wheels() -> None:
     """pyproject.toml lists every folder that is a package: one that is missing works here and is not in a wheel."""
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
@@ -428,93 +369,6 @@ def test_every_dependency_is_used() -> None:
                 imported.add(node.module.split(".")[0])
     to_come = {"aetcd", "grpcio", "temporalio"}  # for the etcd provider and the control plane
     assert wanted - to_come <= imported
-
-
-def test_every_package_has_a_design_file() -> None:
-    """DESIGN.md in each package says its purpose, what it is not, its flow, and what its decisions cost."""
-    assert not [package for package in PACKAGES if not (ROOT / package / "DESIGN.md").exists()]
-
-
-def test_every_error_is_documented() -> None:
-    """docs/errors.md has a section for each code, and none for a code that is gone."""
-    documented = set(re.findall(r"^### `(\w+)`", (ROOT / "docs/errors.md").read_text(), re.MULTILINE))
-    assert documented == set(BY_CODE)
-
-
-def test_every_error_says_its_status() -> None:
-    """The status and outcome in docs/errors.md are the ones the code answers."""
-    text = (ROOT / "docs/errors.md").read_text()
-    for code, cls in BY_CODE.items():
-        section = text.split(f"### `{code}`", 1)[1].split("###", 1)[0]
-        assert f"{cls.status} · {cls.outcome}" in section.splitlines()[0], code
-        assert ("retryable" in section.splitlines()[0]) == cls.retryable, code
-
-
-def test_every_setting_is_documented() -> None:
-    """docs/operations.md has each setting with its default, and none that is gone."""
-    text = (ROOT / "docs/operations.md").read_text()
-    rows = dict(re.findall(r"^\| `([A-Z][A-Z_0-9]+)` \| (\S+) \|", text, re.MULTILINE))
-    defaults = {field.name.upper(): shown(field.default) for field in dataclasses.fields(Config)}
-    assert rows == defaults
-
-
-def shown(default: object) -> str:
-    if default == "":
-        return "empty"
-    return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
-
-
-def test_every_metric_is_documented() -> None:
-    """docs/metrics.md has a row for each metric the node exports, and none for one that is gone."""
-    exported = {metric.name for metric in Telemetry().collect()}
-    assert exported
-    assert {name.removesuffix("_total") for name in documented_metrics()} == exported
-
-
-def test_metrics_that_nothing_feeds_are_named() -> None:
-    """A metric that stays at 0 is listed as such in docs/metrics.md, and leaves the list when something feeds it."""
-    code = "".join(path.read_text() for path in source_files("node") if path.name != "telemetry.py")
-    fed_inside = {"calls", "call_seconds", "loop_lag_seconds"}  # by ClassMeter.done and watch_loop
-    names = {metric.name.removeprefix("domicile_") for metric in Telemetry().collect()}
-    fed = {name for name in names if re.search(rf"(telemetry|meters?|of_class\([^)]*\))\.{name}\b", code)} | fed_inside
-    text = (ROOT / "docs/metrics.md").read_text().partition("## Not fed yet")[2]
-    listed = set(re.findall(r"[a-z_]+_[a-z]+|residents|reads|members", text.partition(":")[2]))
-    assert listed == names - fed
-
-
-def test_dashboard_and_alerts_name_real_metrics() -> None:
-    """deploy/ shows and watches only metrics that docs/metrics.md has."""
-    used = set(re.findall(r"domicile_[a-z_]+", "".join(path.read_text() for path in (ROOT / "deploy").glob("*.[jy]*"))))
-    assert used
-    assert {name.removesuffix("_bucket") for name in used} <= documented_metrics()
-
-
-def documented_metrics() -> set[str]:
-    return set(re.findall(r"^\| `(domicile_\w+)", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE))
-
-
-def test_links_between_documents_lead_somewhere() -> None:
-    """Every relative link in a document names a file that is there."""
-    broken = [
-        f"{named(path)} -> {target}"
-        for path in text_files()
-        if path.suffix == ".md"
-        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]*)?\)", path.read_text())
-        if not (path.parent / target).exists()
-    ]
-    assert not broken
-
-
-def test_documents_name_modules_that_exist() -> None:
-    """A module named in a document is there."""
-    gone = [
-        f"{named(path)} -> {name}"
-        for path in text_files()
-        if path.suffix == ".md" and path.name != "CHANGELOG.md"
-        for name in re.findall(rf"\b((?:{'|'.join(PACKAGES)})/[\w/]+\.py)\b", path.read_text())
-        if not (ROOT / name).exists()
-    ]
-    assert not gone
 
 
 def test_assertions_are_on() -> None:
