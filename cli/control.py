@@ -116,7 +116,6 @@ class ControlProcess:
         self._log = world.log
         self._operations = Operations(config)
         self._working: dict[str, asyncio.Task[None]] = {}
-        self._workers: list[Worker] = []
 
     async def run(self, *, listen: bool) -> None:
         """Connect, listen, work, and keep right what there should be; until cancelled, or a worker fails for good."""
@@ -156,14 +155,19 @@ class ControlProcess:
     async def _look(self, client: Client) -> None:
         """Take up regions that have come, and put schedules right. What cannot be done now is done later."""
         try:
-            for name in await self._regions():
-                if name not in self._working and await self._reaches(name):
-                    self._work(name, workers(client, self._world, (name,), control=False))
-                    self._log.info("control.region", region=name)
+            names = await self._regions()
+            # All at once, and before any schedule: one that is away, or slow, holds up no other's moves.
+            await asyncio.gather(*(self._take_up(name, client) for name in names if name not in self._working))
+            for name in names:
                 for wanted in schedules.planned(self._config, name):
                     await schedules.keep(client, wanted, self._log)
         except (PlacementError, RPCError) as error:
             self._log.warning("control.look", error=str(error))
+
+    async def _take_up(self, name: str, client: Client) -> None:
+        if await self._reaches(name):
+            self._work(name, workers(client, self._world, (name,), control=False))
+            self._log.info("control.region", region=name)
 
     async def _registered(self) -> list[str]:
         """Raises NotServing."""
@@ -188,8 +192,6 @@ class ControlProcess:
         return True
 
     def _work(self, name: str, its_workers: Sequence[Worker]) -> None:
-        self._workers += its_workers
-
         async def work() -> None:
             await asyncio.gather(*(worker.run() for worker in its_workers))
 
@@ -202,5 +204,7 @@ class ControlProcess:
             task.result()
 
     async def _stop_workers(self) -> None:
-        await asyncio.gather(*(worker.shutdown() for worker in self._workers if worker.is_running))
+        """Each ends what it is at. One that was made just now is not running yet, and would begin after the end."""
+        for working in self._working.values():
+            working.cancel()
         await asyncio.gather(*self._working.values(), return_exceptions=True)
