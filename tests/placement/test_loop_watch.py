@@ -49,6 +49,7 @@ async def watched(clock: Any, secs: float = SECS) -> AsyncIterator[Watched]:
 
 
 async def test_a_loop_that_turns_is_left_alone(clock: Any) -> None:
+    """However long it lasts, and however late each turn is, short of the setting."""
     async with watched(clock) as one:
         for _ in range(10):
             await one.turn()
@@ -80,6 +81,7 @@ async def test_a_process_that_was_stopped_is_not_a_loop_that_stands_still(clock:
 
 
 async def test_none_is_told_of_where_the_setting_says_never(clock: Any) -> None:
+    """0 leaves a blocked loop as it is."""
     async with watched(clock, 0.0) as one:
         await clock.advance(100 * SECS)
         assert one.told == []
