@@ -41,10 +41,11 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),  # heartbeats do not share a connection with scans
 )
+Metadata = Sequence[tuple[str, str]]
 _LEADER_WANTED = ("hasleader", "true")
+_NO_USER: Metadata = grpc.aio.Metadata(_LEADER_WANTED)  # as a call keeps it: it would be made anew for each
 
 Sleep = Callable[[float], Awaitable[None]]
-Metadata = Sequence[tuple[str, str]]
 Send = Callable[["Member", Metadata, float], Awaitable[Any]]
 
 
@@ -86,6 +87,8 @@ class Member:
     async def connected(self, secs: float) -> bool:
         """Whether there is a connection, or one could be made in that time. Nothing is sent before there is."""
         state = self._channel.get_state(try_to_connect=True)
+        if state is grpc.ChannelConnectivity.READY:
+            return True
         try:
             async with asyncio.timeout(secs):
                 while state not in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
@@ -200,7 +203,7 @@ class Link:
 
     async def _metadata(self, member: Member, secs: float) -> Metadata:
         if not self._config.user:
-            return (_LEADER_WANTED,)
+            return _NO_USER
         async with self._logging_in:
             if self._token is None:
                 self._token = await self._log_in(member, secs)
