@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from domicile.classes import ClassSpec
 from domicile.errors import DomicileError, Moving, NoSuchObject, NotHome, NotServing
 from domicile.node import register
-from domicile.node.engine import open_engine
+from domicile.node.engine import Laying, lay_and_open
 from domicile.node.errors import BlobError, BlobMissing, Corrupt, NodeError
 from domicile.node.host import Host
 from domicile.node.residency import Phase, Residency
-from domicile.node.takeover.lay import Early, NoQuorum, OutOfDate, lay
+from domicile.node.takeover.lay import Early, NoQuorum, OutOfDate
 from domicile.node.takeover.own_copy import Files
 from domicile.node.takeover.room import make_way, prefer_member
 from domicile.node.takeover.unopened import Unopened
@@ -246,17 +246,11 @@ class Activation:
         host = self._host
         files = self._files(key)
         self._host.failpoints.hit("activation.after-claim")
-        laid = await lay(host, key, claimed, files, early, may_serve=landing is None or landing.may_serve)
-        self._host.failpoints.hit("activation.after-lay")
+        laying = Laying(early, landing is None or landing.may_serve, lambda: self._unopened.opened(key.id))
         try:
-            self._unopened.opened(key.id)
-            engine = await host.workers.run(lambda: open_engine(host, key, spec, files, laid))
-        except BaseException as error:
-            if laid.paged is not None:
-                await laid.paged.drop()
-            if isinstance(error, NotServing):
-                raise Unlaid(f"the object cannot be laid: {error.detail}") from error
-            raise
+            laid, engine = await lay_and_open(host, key, spec, claimed, files, laying)
+        except NotServing as error:
+            raise Unlaid(f"the object cannot be laid: {error.detail}") from error
         host.telemetry.activations.of(laid.source).add()
         if laid.source in ("own", "member", "store"):
             host.telemetry.takeovers.of(laid.source).add()

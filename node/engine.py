@@ -21,14 +21,24 @@ from domicile.node.sqlite.migrations import Migration, apply
 from domicile.node.sqlite.sql import SqlApi
 from domicile.node.sqlite.transaction import Limits, Transactions
 from domicile.node.sqlite.wal import CHUNK_BYTES
-from domicile.node.takeover.lay import Laid
+from domicile.node.takeover.lay import Early, Laid, lay, may_reopen, reopened
 from domicile.node.takeover.layer import Layer
 from domicile.node.takeover.own_copy import Files
 from domicile.node.takeover.paging import PagedBase
 from domicile.object import bind
-from domicile.placement.records import ObjectKey
+from domicile.placement.claims import Claimed
+from domicile.placement.records import ObjectKey, Released
 
 _INIT_DONE = "init"
+
+
+@dataclass(frozen=True, slots=True)
+class Laying:
+    """How to lay: `early` and `may_serve` as `lay` has them. `laid` is called before anything is opened."""
+
+    early: Early | None
+    may_serve: bool
+    laid: Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -104,6 +114,36 @@ class Engine:
 
     def _waking_hooks(self) -> list[HookSpec]:
         return [self.spec.hooks[name] for name in ("init", "on_wake") if name in self.spec.hooks]
+
+
+async def lay_and_open(
+    host: Host, key: ObjectKey, spec: ClassSpec, claimed: Claimed, files: Files, laying: Laying
+) -> tuple[Laid, Engine]:
+    """The object's file as the claim wants it, opened. A copy that was released here is found and opened in one hop."""
+    released = may_reopen(host, claimed)
+    if released is not None:
+        found = await host.workers.run(lambda: _reopened(host, key, spec, files, released))
+        if found is not None:
+            return found
+    laid = await lay(host, key, claimed, files, laying.early, may_serve=laying.may_serve)
+    host.failpoints.hit("activation.after-lay")
+    laying.laid()
+    try:
+        return laid, await host.workers.run(lambda: open_engine(host, key, spec, files, laid))
+    except BaseException:
+        if laid.paged is not None:
+            await laid.paged.drop()
+        raise
+
+
+def _reopened(
+    host: Host, key: ObjectKey, spec: ClassSpec, files: Files, released: Released
+) -> tuple[Laid, Engine] | None:
+    laid = reopened(host, files, released)
+    if laid is None:
+        return None
+    host.failpoints.hit("activation.after-lay")
+    return laid, open_engine(host, key, spec, files, laid)
 
 
 def open_engine(host: Host, key: ObjectKey, spec: ClassSpec, files: Files, laid: Laid) -> Engine:

@@ -79,6 +79,23 @@ async def lay(
     return await Takeover(host, key, claimed, files, early, may_serve=may_serve).run()
 
 
+def may_reopen(host: Host, claimed: Claimed) -> Released | None:
+    """The release, if a copy of it on this node's disk would be all that a lay needs: see `reopened`."""
+    previous = claimed.previous
+    left = previous.row.state if previous is not None and previous.row.term == claimed.epoch.term else None
+    return left if isinstance(left, Released) and fits(host, Members(left.members, left.quorum)) else None
+
+
+def reopened(host: Host, files: Files, released: Released) -> Laid | None:
+    """In a thread: the released copy laid, if it is here and its sidecar has the manifest of that release."""
+    copy = find_released(host.disk, files, released) if released.tag is not None else None
+    if copy is None or (landed := copy.sidecar.landed) is None or landed.tag != released.tag:
+        return None
+    # The sidecar stays as it is: a log that grew past it is found by its walk.
+    manifest = manifests.decode(landed.manifest, files.sidecar)
+    return Laid(released.position, copy.start, copy.shape, manifest, landed.tag, True, "clean")
+
+
 class Takeover:
     """One lay."""
 
@@ -98,26 +115,20 @@ class Takeover:
     async def run(self) -> Laid:
         previous = self._claimed.previous
         state = previous.row.state if previous is not None else None
-        if isinstance(state, Released) and state.tag is not None:
-            laid = await self._clean(state)
-            if laid is not None:
-                return laid
-        return await self._taken()
+        laid = await self._clean(state) if isinstance(state, Released) and state.tag is not None else None
+        return laid if laid is not None else await self._taken()
 
     async def _clean(self, released: Released) -> Laid | None:
         """The released copy, if it is here: lay it, go on in its generation, ask nobody."""
         copy = await self._host.workers.run(lambda: find_released(self._host.disk, self._files, released))
-        if copy is None:
+        manifest = await self._manifest_of(copy, released) if copy is not None else None
+        if copy is None or manifest is None:
             return None
-        manifest = await self._manifest_of(copy, released)
-        if manifest is None:
-            return None
-        tag: Tag | None = released.tag
-        assert tag is not None
+        assert released.tag is not None
         # The sidecar stays as it is: a log that grew past it is found by its walk.
         if not fits(self._host, Members(released.members, released.quorum)):
-            return await self._renamed(copy, manifest, tag)
-        return Laid(released.position, copy.start, copy.shape, manifest, tag, True, "clean")
+            return await self._renamed(copy, manifest, released.tag)
+        return Laid(released.position, copy.start, copy.shape, manifest, released.tag, True, "clean")
 
     async def _renamed(self, copy: OwnCopy, manifest: Manifest, tag: Tag) -> Laid | None:
         """The set needs a change, which only the owner's own generation can carry: begin it at the released length."""
