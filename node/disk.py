@@ -128,7 +128,15 @@ class SystemDisk:
         return self._boot_id
 
     def read(self, path: str) -> bytes:
-        return Path(path).read_bytes()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            data = os.pread(fd, size, 0)
+            while 0 < len(data) < size and (more := os.pread(fd, size - len(data), len(data))):
+                data += more
+            return data
+        finally:
+            os.close(fd)
 
     def read_at(self, path: str, offset: int, length: int) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

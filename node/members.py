@@ -109,5 +109,7 @@ def desired(host: Host, object_id: str, keep: list[str]) -> Members:
 def fits(host: Host, members: Members) -> bool:
     """Whether a residency here may go on with this set: nobody in it is this node or gone, and it is as large as it can
     be."""
+    if host.peers is None:  # as at birth: alone it has no members
+        return not members.copies
     wanted = desired(host, "", list(members.copies))
     return set(wanted.copies) == set(members.copies)

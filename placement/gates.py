@@ -60,7 +60,9 @@ class Gates:
 
     def seen(self, key: ObjectKey) -> Decision:
         """By the watched rows: no I/O, maybe of the past."""
-        return Decision(tuple((name, self.followed.rows.get(name)) for name in self._keys.gates_of(key)))
+        found = self.followed.rows.get
+        of_object, of_class, of_project = self._keys.gates_of(key)
+        return Decision(((of_object, found(of_object)), (of_class, found(of_class)), (of_project, found(of_project))))
 
     async def read(self, key: ObjectKey) -> Decision:
         """By the store. Raises StoreUnavailable."""

@@ -7,7 +7,6 @@ generation's list, and not at all if a takeover laid it and no rotation came sin
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from blake3 import blake3
@@ -31,15 +30,15 @@ class Files:
 
     @property
     def base(self) -> str:
-        return os.path.join(self.directory, "db")
+        return self.directory + "/db"
 
     @property
     def log(self) -> str:
-        return os.path.join(self.directory, "db-wal")
+        return self.directory + "/db-wal"
 
     @property
     def sidecar(self) -> str:
-        return os.path.join(self.directory, "sidecar")
+        return self.directory + "/sidecar"
 
 
 @dataclass(frozen=True, slots=True)
