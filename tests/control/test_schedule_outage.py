@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from etcd_servers import until
-from temporalio.client import Client, ScheduleHandle, WorkflowExecution
+from temporalio.client import Client
 from up_cluster import WAIT_SECS, UpCluster
 
 AWAY_SECS = float(os.environ.get("DOMICILE_CONTROL_AWAY_SECS", "20"))
@@ -42,29 +42,34 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpCluster]:
     running.end()
 
 
-async def sweeps(client: Client) -> list[WorkflowExecution]:
-    """Every run of the schedule, the first one first."""
-    found = [run async for run in client.list_workflows('WorkflowType = "SweepAlarms"')]
-    return sorted(found, key=lambda run: run.start_time)
+class Sweeps:
+    """The runs of the schedule, as Temporal has them."""
 
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._handle = client.get_schedule_handle("sweep-local")
 
-async def ended(client: Client, since: datetime) -> list[Any]:
-    """Every run up to the first that began since then, once they have all ended."""
-    async with asyncio.timeout(WAIT_SECS):
-        while True:
-            runs = await sweeps(client)
-            upto = next((at for at, run in enumerate(runs, 1) if run.start_time > since), 0)
-            if upto and all(run.close_time for run in runs[:upto]):
-                return runs[:upto]
-            await asyncio.sleep(LOOK_SECS)
+    async def all(self) -> list[Any]:
+        """The first one first."""
+        found = [run async for run in self._client.list_workflows('WorkflowType = "SweepAlarms"')]
+        return sorted(found, key=lambda run: run.start_time)
 
+    async def ended(self, since: datetime) -> list[Any]:
+        """All up to the first that began since then, once they have ended."""
+        async with asyncio.timeout(WAIT_SECS):
+            while True:
+                runs = await self.all()
+                upto = next((at for at, run in enumerate(runs, 1) if run.start_time > since), 0)
+                if upto and all(run.close_time for run in runs[:upto]):
+                    return runs[:upto]
+                await asyncio.sleep(LOOK_SECS)
 
-async def seen(handle: ScheduleHandle, skipped: int, secs: float) -> int:
-    """How many runs were left out, once there are so many."""
-    async with asyncio.timeout(secs):
-        while (now := (await handle.describe()).info.num_actions_skipped_overlap) < skipped:
-            await asyncio.sleep(LOOK_SECS)
-    return now
+    async def left_out(self, count: int = 0, secs: float = WAIT_SECS) -> int:
+        """How many never began, once they are so many."""
+        async with asyncio.timeout(secs):
+            while (now := (await self._handle.describe()).info.num_actions_skipped_overlap) < count:
+                await asyncio.sleep(LOOK_SECS)
+        return now
 
 
 @pytest.mark.timeout(AWAY_SECS + 300)
@@ -73,22 +78,19 @@ def test_workers_stand_still_for_long(cluster: UpCluster) -> None:
     that run ends and the next ones come soon, never two at a time, and nothing is left and nothing rings twice."""
 
     async def main() -> None:
-        client = await Client.connect(cluster.now()["temporal"]["address"])
-        handle = client.get_schedule_handle("sweep-local")
-        async with asyncio.timeout(WAIT_SECS):
-            while not any(run.close_time for run in await sweeps(client)):
-                await asyncio.sleep(LOOK_SECS)
-        before = (await handle.describe()).info.num_actions_skipped_overlap
+        sweeps = Sweeps(await Client.connect(cluster.now()["temporal"]["address"]))
+        await sweeps.ended(datetime.fromtimestamp(0, UTC))
+        before = await sweeps.left_out()
         with cluster.stopped(cluster.now()["control"]["pid"]):
             began = datetime.now(UTC)
             await asyncio.to_thread(leave_an_alarm, cluster)
-            left_out = await seen(handle, before + int(AWAY_SECS / SWEEP_SECS), AWAY_SECS + WAIT_SECS) - before
-            alone = [run for run in await sweeps(client) if run.close_time is None or run.close_time > began]
+            count = await sweeps.left_out(before + int(AWAY_SECS / SWEEP_SECS), AWAY_SECS + WAIT_SECS) - before
+            alone = [run for run in await sweeps.all() if run.close_time is None or run.close_time > began]
             assert len(alone) == 1, alone
         back = datetime.now(UTC)
-        runs = await ended(client, back)
+        runs = await sweeps.ended(back)
         assert all(one.close_time <= two.start_time for one, two in itertools.pairwise(runs)), runs
-        print(f"{left_out} runs left out in {back - began}; the next began {runs[-1].start_time - back} after")
+        print(f"{count} runs left out in {back - began}; the next began {runs[-1].start_time - back} after")
         assert await asyncio.to_thread(cluster.call, "n1", "Bell", "a", "rung") == 1
 
     asyncio.run(main())
