@@ -104,6 +104,12 @@ class Member:
         except (OSError, ValueError):
             return {}
 
+    def ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The same of a member that runs, however busy the machine is: silence is no answer."""
+        told = self.post(path, body, START_SECS)
+        assert told, f"{self.name} does not answer {path}"
+        return told
+
 
 class Etcd:
     """A cluster of members. `scheme` https takes the certificate's files in `flags`."""
@@ -181,18 +187,18 @@ class Etcd:
     def wipe(self) -> None:
         """Nothing is there any more, and no grant."""
         member = self.members[0]
-        for lease in member.post("/v3/lease/leases").get("leases", []):
-            member.post("/v3/lease/revoke", {"ID": lease["ID"]})
+        for lease in member.ask("/v3/lease/leases").get("leases", []):
+            member.post("/v3/lease/revoke", {"ID": lease["ID"]}, START_SECS)  # it may have ended meanwhile
         everything = base64.b64encode(b"\0").decode()
-        assert "header" in member.post("/v3/kv/deleterange", {"key": everything, "range_end": everything})
+        assert "header" in member.ask("/v3/kv/deleterange", {"key": everything, "range_end": everything})
 
     def compact(self) -> None:
         """Everything before the present is forgotten, for good."""
         key = base64.b64encode(b"/compacted").decode()
-        put = self.members[0].post("/v3/kv/put", {"key": key, "value": ""})
-        self.members[0].post("/v3/kv/deleterange", {"key": key})
+        put = self.members[0].ask("/v3/kv/put", {"key": key, "value": ""})
+        self.members[0].ask("/v3/kv/deleterange", {"key": key})
         now = int(put["header"]["revision"]) + 1
-        self.members[0].post("/v3/kv/compaction", {"revision": str(now), "physical": True})
+        self.members[0].ask("/v3/kv/compaction", {"revision": str(now), "physical": True})
 
     def stop(self) -> None:
         for member in self.members:

@@ -100,7 +100,7 @@ class RealEtcd:
         await asyncio.to_thread(until, lambda: not any(self.lives(grant) for grant in out))
 
     def lives(self, grant: Grant) -> bool:
-        return self.etcd.members[0].post("/v3/lease/timetolive", {"ID": grant}).get("TTL") != "-1"
+        return self.etcd.members[0].ask("/v3/lease/timetolive", {"ID": grant}).get("TTL") != "-1"
 
     async def compact(self, store: Store) -> None:
         await asyncio.to_thread(self.etcd.compact)

@@ -40,23 +40,19 @@ while True:
 """
 
 
-def post(etcd: Etcd, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    return etcd.members[0].post(path, body)
-
-
 def put(etcd: Etcd, key: str, grant: str = "0") -> None:
     put = {"key": b64encode(key.encode()).decode(), "value": b64encode(b"{}").decode(), "lease": grant}
-    assert "header" in post(etcd, "/v3/kv/put", put)
+    assert "header" in etcd.members[0].ask("/v3/kv/put", put)
 
 
 def rows(etcd: Etcd) -> dict[str, bytes]:
     everything = b64encode(b"\0").decode()
-    found = post(etcd, "/v3/kv/range", {"key": everything, "range_end": everything}).get("kvs", [])
+    found = etcd.members[0].ask("/v3/kv/range", {"key": everything, "range_end": everything}).get("kvs", [])
     return {b64decode(kv["key"]).decode(): b64decode(kv["value"]) for kv in found}
 
 
 def lives(etcd: Etcd, grant: object) -> bool:
-    return post(etcd, "/v3/lease/timetolive", {"ID": str(grant)}).get("TTL") != "-1"
+    return etcd.members[0].ask("/v3/lease/timetolive", {"ID": str(grant)}).get("TTL") != "-1"
 
 
 @pytest.fixture
@@ -229,4 +225,4 @@ def test_a_real_node_killed_is_gone_at_once_and_back_as_another(
     assert [row["why"] for row in left.values()].count("ended with 137") == 1
     assert [row["why"] for row in left.values()].count("stopped") == 1
     assert registered() == []
-    assert post(etcd, "/v3/lease/leases", {}).get("leases", []) == []
+    assert etcd.members[0].ask("/v3/lease/leases").get("leases", []) == []
