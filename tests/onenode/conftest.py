@@ -26,7 +26,7 @@ from domicile.node.chunks import chunk_key, manifest_key, segment_key
 from domicile.node.clock import SystemClock
 from domicile.node.config import Config
 from domicile.node.disk import SystemDisk
-from domicile.node.errors import BlobUnavailable
+from domicile.node.errors import BlobMissing, BlobUnavailable
 from domicile.node.failpoints import Failpoints
 from domicile.node.http.server import Limits, serve
 from domicile.node.main import GC_THRESHOLDS, SWITCH_INTERVAL_SECS, TEMP_FACTOR
@@ -216,7 +216,15 @@ class Home:
     async def manifest(self, cls: str, name: str) -> Manifest:
         """The manifest the bucket has; every chunk and every segment it names is there, without a gap."""
         key = manifest_key(self.key(cls, name).id)
-        found = manifests.decode((await self.bucket.quiet.get(key)).data, key)
+        while True:
+            data = (await self.bucket.quiet.get(key)).data
+            try:
+                return await self._whole(manifests.decode(data, key))
+            except BlobMissing:  # what it named may go when the next one stands
+                if (await self.bucket.quiet.get(key)).data == data:
+                    raise
+
+    async def _whole(self, found: Manifest) -> Manifest:
         at = 0
         for segment in found.segments:
             assert segment.start == at, "a gap in the chain of segments"
