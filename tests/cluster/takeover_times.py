@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "crash"), str(HERE.parent / "sim"), str(HERE.parent / "kit")]
 sys.path.append(str(HERE.parent.parent))
 
-from clusterkit.clients import RovingClient  # noqa: E402 - found beside this file
+from clusterkit.clients import RovingClient, in_parallel  # noqa: E402 - found beside this file
 from clusterkit.cluster import Cluster, Node  # noqa: E402
 
 from bench.process import machine_cpu_seconds, tree_cpu_seconds  # noqa: E402
@@ -90,7 +90,7 @@ def _many(count: int) -> dict[str, Any]:
     names = [f"many-{n}" for n in range(count)]
     with _Clusters(DEFAULTS) as cluster:
         clients = [cluster.client(f"c{n}", 0) for n in range(CLIENTS)]
-        _all(clients, names, lambda client, name: client.append(name))
+        in_parallel(clients, names, lambda client, name: client.append(name))
         dead, others = cluster.nodes[0], cluster.nodes[1:]
         for client in clients:
             client.at(1 + clients.index(client) % len(others))
@@ -100,7 +100,7 @@ def _many(count: int) -> dict[str, Any]:
         each: list[float] = []
         dead.kill_child()
         began = time.monotonic()
-        _all(clients, names, lambda client, name: _timed(client, name, each))
+        in_parallel(clients, names, lambda client, name: _timed(client, name, each))
         took = time.monotonic() - began
         spent = {node.name: tree_cpu_seconds(node.pid) - before[node.name] for node in cluster.nodes}
         spent |= {"etcd": tree_cpu_seconds(cluster.etcd.members[0].pid) - etcd}
@@ -114,18 +114,6 @@ def _timed(client: RovingClient, name: str, each: list[float]) -> None:
     began = time.monotonic()
     assert client.append(name).outcome == "answered"
     each.append(time.monotonic() - began)
-
-
-def _all(clients: list[RovingClient], names: list[str], work: Callable[[RovingClient, str], object]) -> None:
-    def run(n: int) -> None:
-        for name in names[n :: len(clients)]:
-            work(clients[n], name)
-
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(len(clients))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def _distribution(took: list[float]) -> dict[str, Any]:

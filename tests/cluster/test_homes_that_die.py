@@ -7,9 +7,8 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Callable
 
-from clusterkit.clients import RovingClient
+from clusterkit.clients import RovingClient, in_parallel
 from clusterkit.cluster import EVICTED_SECS, Cluster, Node, waits
 from crashkit.clients import progress
 from crashkit.process import until
@@ -157,23 +156,11 @@ def test_many_objects_of_a_dead_node_all_answer(cluster: Cluster) -> None:
     """A node with many residents is lost: every one of its objects answers, spread over the others."""
     names = [cluster.fresh(f"many-{n}") for n in range(MANY)]
     clients = [cluster.client(f"c{n}", 0) for n in range(16)]
-    _all(clients, names, lambda client, name: client.append(name))
+    in_parallel(clients, names, lambda client, name: client.append(name))
     lost = cluster.nodes[0]
     for client in clients:
         client.at(1 + clients.index(client) % 2)
     lost.kill_child()
     began = time.monotonic()
-    _all(clients, names, lambda client, name: client.append(name))
+    in_parallel(clients, names, lambda client, name: client.append(name))
     print(f"\n{MANY} objects of a killed node answered again after {time.monotonic() - began:.2f} s")
-
-
-def _all(clients: list[RovingClient], names: list[str], work: Callable[[RovingClient, str], object]) -> None:
-    def run(n: int) -> None:
-        for name in names[n :: len(clients)]:
-            work(clients[n], name)
-
-    threads = [threading.Thread(target=run, args=(n,)) for n in range(len(clients))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()

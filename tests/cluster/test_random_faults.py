@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 from clusterkit.cluster import Cluster, Node, waits
 from crashkit.clients import progress
-from crashkit.process import alive, until
+from crashkit.process import until
+from living import alive
 
 Start = Callable[..., Cluster]
 SECS = float(os.environ.get("DOMICILE_FAULT_SECS", "25"))

@@ -2,9 +2,9 @@
 
 import http.server
 import threading
-import unicodedata
 from urllib.parse import unquote
 
+import hard_names
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,32 +14,13 @@ from domicile.errors import BadName
 from domicile.requests import path, segment
 
 NAMES = [
-    "a/b",
-    "a%2Fb",
-    "a%252Fb",
-    "..",
-    ".",
+    *hard_names.NAMES,
     "...",
-    " ",
-    "a b",
-    "a+b",
-    unicodedata.normalize("NFC", "é"),
-    unicodedata.normalize("NFD", "é"),
-    "#",
-    "?x=1",
-    "%00",
-    "%1F",
-    "a",
-    "A",
-    "a/",
     "/",
     "//",
-    ";",
-    "👩‍💻",
     "a..b",
     "~",
     "\\",
-    "x" * 255,
     "&=",
     "a\nb",
     "\x7f",

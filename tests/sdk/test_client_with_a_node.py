@@ -4,38 +4,16 @@ import asyncio
 import signal
 import subprocess
 import sys
-import unicodedata
 from pathlib import Path
 
 import pytest
+from hard_names import NAMES
 from ports import free_port
 
 from domicile import Call, Client, SyncClient, errors
 from domicile.retries import Backoff
 
 APP = Path(__file__).resolve().parents[2] / "examples" / "auction.py"
-NAMES = [
-    "a/b",
-    "a%2Fb",
-    "a%252Fb",
-    "..",
-    ".",
-    " ",
-    "a b",
-    "a+b",
-    unicodedata.normalize("NFC", "é"),
-    unicodedata.normalize("NFD", "é"),
-    "#",
-    "?x=1",
-    "%00",
-    "%1F",
-    "a",
-    "A",
-    "a/",
-    ";",
-    "👩‍💻",
-    "x" * 255,
-]
 
 
 @pytest.fixture(scope="module")

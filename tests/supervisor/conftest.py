@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from living import alive
 
 from domicile.node.supervisor import command_line
 
@@ -43,14 +44,6 @@ def until(holds: Callable[[], Any], secs: float = 60.0) -> Any:
             return value
         time.sleep(0.01)
     raise AssertionError("it did not come true")
-
-
-def alive(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 class Under:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 
 from crashkit.clients import Answered, Client, Line, Load, LostError, NotReachedError, Wish
 from simworld.history import History
@@ -83,3 +84,17 @@ class RovingLoad(Load):
         super().finish(secs)
         for client in self.clients:
             client.close()
+
+
+def in_parallel(clients: list[RovingClient], names: list[str], work: Callable[[RovingClient, str], object]) -> None:
+    """The work for each name; each client does its share, one after the other."""
+
+    def run(n: int) -> None:
+        for name in names[n :: len(clients)]:
+            work(clients[n], name)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(len(clients))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

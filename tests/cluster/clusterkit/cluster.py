@@ -18,9 +18,10 @@ from typing import Any
 
 from crashkit.bucket import in_directory, restored
 from crashkit.oracle import check_cold, check_heard, check_live
-from crashkit.process import NodeProcess, alive, until
+from crashkit.process import NodeProcess, until
 from crashkit.s3 import S3
 from etcd_servers import Etcd
+from living import alive
 from ports import free_port
 from simworld.history import History, Operation
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from living import alive
 from ports import free_port
 
 from domicile.node.supervisor import command_line
@@ -43,15 +44,6 @@ def until(holds: Callable[[], Any], what: str, secs: float = WAIT_SECS) -> Any:
         assert time.monotonic() < end, f"not within {secs:g} s: {what}"
         time.sleep(0.01)
     return value
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; the dead that nobody reaped do not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 class NodeProcess:
