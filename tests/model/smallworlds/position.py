@@ -70,6 +70,7 @@ RULES = {
     "noset": "while the members change an answer needs the quorum in both sets",
     "covers": "a manifest that changes the members covers all that the old ones alone have answered",
     "over": "a takeover asks nobody only where the manifest is the one that a clean release left",
+    "silent": "where a birth has not landed, members that hold nothing do not answer for those that are silent",
     "wiped": "a directory that lost its copies is another copy: it does not answer for them",
     "anyone": "a node with neither copy nor stub reads the lease row before it accepts a base",
 }
@@ -99,6 +100,7 @@ WITNESS = {
     ),
     **dict.fromkeys(("unfenced", "serveon", "atleast", "dirty"), "stub"),
     "count": "lag",
+    "silent": "lag",
     "patch": "turn",
     "reread": "clean",
     "anyone": "left",
@@ -203,8 +205,14 @@ class Positions:
             if "nofence" not in self._dropped:
                 after = after._replace(replicas=put(state.replicas, r, Replica(e, copy)))
             yield (e, "fences replica", r, "at", copy or ("nothing" if fence == FRESH else "a stub")), after
-        if claimant.whole or sum(claimant.answered) >= answers_needed(claimant.asked):
+        if self._is_enough(state, claimant):
             yield from self._lay(state, e, claimant)
+
+    def _is_enough(self, state: State, claimant: Claimant) -> bool:
+        if claimant.whole or sum(claimant.answered) >= answers_needed(claimant.asked):
+            return True
+        nothing = state.register.copy == claimant.best == BIRTH
+        return "silent" in self._dropped and nothing and any(claimant.answered)
 
     def _lay(self, state: State, e: int, claimant: Claimant) -> Steps:
         best = greatest([claimant.best, state.register.copy])
