@@ -46,7 +46,9 @@ class Ledger(Object):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpCluster]:
-    running = UpCluster(tmp_path_factory.mktemp("moves"), APP, "--regions", "a,b", "--nodes", "1")
+    # No rotation, which writes an object's base anew: what the way back copies is what was written.
+    whole = {"OBJECT_MAX_SEGMENTS": "4096", "OBJECT_WAL_ROTATE_KB": "1048576"}
+    running = UpCluster(tmp_path_factory.mktemp("moves"), APP, "--regions", "a,b", "--nodes", "1", **whole)
     yield running
     running.end()
 
