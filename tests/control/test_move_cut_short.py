@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from control_plane import settled
 from counting import Ledger
-from killed_workers import Killer, intercepted
+from killed_workers import STRIKE_SECS, Killer, intercepted
 from moves import PROJECT, REGIONS, begin, gate, hold_drain
 from temporalio.client import WorkflowFailureError
 from temporalio.common import WorkflowIDConflictPolicy
@@ -147,7 +147,7 @@ def test_after_the_flip_a_cancel_is_too_late(control: Any) -> None:
         killer = Killer(("move-flip",))
         await intercepted(plane, killer)
         handle = await begin(plane, "b")
-        await asyncio.wait_for(killer.struck.wait(), 20)
+        await asyncio.wait_for(killer.struck.wait(), STRIKE_SECS)
         assert (await handle.query("progress"))["cancellable"] is False
         await handle.cancel()
         await plane.stop_worker()
@@ -191,7 +191,7 @@ def test_a_move_that_was_terminated_is_settled_by_asking_again(control: Any, aft
         killer = Killer((after,))
         await intercepted(plane, killer)
         handle = await begin(plane, "b")
-        await asyncio.wait_for(killer.struck.wait(), 20)
+        await asyncio.wait_for(killer.struck.wait(), STRIKE_SECS)
         await handle.terminate("by hand")
         await plane.stop_worker()
         await plane.start_worker()

@@ -8,7 +8,7 @@ from typing import Any
 
 from control_plane import settled
 from counting import Ledger
-from killed_workers import Killer, intercepted
+from killed_workers import STRIKE_SECS, Killer, intercepted
 from moves import PROJECT, REGIONS, begin, gate
 
 from domicile import Region
@@ -99,7 +99,7 @@ def test_a_project_is_called_through_both_regions_while_it_is_copied(control: An
         killer = Killer(("move-copy",))
         await intercepted(plane, killer)
         handle = await begin(plane, "b")
-        await asyncio.wait_for(killer.struck.wait(), 20)
+        await asyncio.wait_for(killer.struck.wait(), STRIKE_SECS)
         seen = b.node._gates.followed.rows
         key = (await plane.world.region("b")).keys.gate_project(PROJECT)
         await plane.until(lambda: key in seen, "b has seen its gate, which is closed")

@@ -22,7 +22,7 @@ from typing import Any
 
 from ports import free_ports
 
-START_SECS = 20.0
+START_SECS = 60.0
 
 
 def until(holds: Callable[[], Any], secs: float = START_SECS, why: str = "it did not come true") -> Any:

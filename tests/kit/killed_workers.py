@@ -10,7 +10,7 @@ from temporalio import client as clients
 from temporalio.client import Client
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-STRIKE_SECS = 20.0
+STRIKE_SECS = 60.0
 
 
 class Killer(clients.Interceptor, Interceptor):

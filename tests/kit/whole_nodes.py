@@ -33,7 +33,7 @@ from domicile.placement.store import Store
 from domicile.registry import from_classes
 from domicile.schedule import CronSpec
 
-WAIT_SECS = 20.0
+WAIT_SECS = 60.0
 SECRET = b"a secret of this test only"
 
 

@@ -45,7 +45,7 @@ from domicile.placement.heartbeat import HeartbeatThread
 from domicile.placement.records import Incarnation, ObjectKey
 from domicile.registry import from_classes
 
-WAIT_SECS = 20.0
+WAIT_SECS = 60.0
 
 
 class Bucket:

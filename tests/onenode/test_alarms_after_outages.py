@@ -77,6 +77,13 @@ async def mirror_rows(home):
     return len(page.rows)
 
 
+async def none_mirrored(home):
+    async def none():
+        return await mirror_rows(home) == 0
+
+    await home.until(none, "the mirror is empty")
+
+
 def test_a_flood_of_overdue_alarms_comes_once_each_and_in_measure(run):
     """After an outage each object's missed alarm fires once, so many at a time, and ordinary calls stay quick (field
     case 69)."""
@@ -102,10 +109,7 @@ def test_a_flood_of_overdue_alarms_comes_once_each_and_in_measure(run):
         assert slowest < max(2.0, (time.monotonic() - back) / 2)
         assert most_awake <= 33
 
-        async def quiet():
-            return await mirror_rows(home) == 0
-
-        await home.until(quiet, "nothing is due any more")
+        await none_mirrored(home)
         rings = await in_parallel(home.call("Chime", name, "rings") for name in names)
         assert [len(r) for r in rings] == [1] * objects
 
@@ -151,7 +155,7 @@ def test_a_handler_may_wipe_everything(run, payload):
         assert len(running) == 1
         if payload == "wipe":
             assert await home.call("Chime", "a", "tables") == await home.call("Chime", "a", "armed") == []
-            assert await mirror_rows(home) == 0
+            await none_mirrored(home)
             await home.sleep_object("Chime", "a")
             await home.a_while(0.5)
             assert not home.awake("Chime", "a"), "nothing wakes it"
@@ -162,7 +166,7 @@ def test_a_handler_may_wipe_everything(run, payload):
         home.watch.ahead_ms += 3_600_000
         await home.a_while(0.5)
         assert len(running) == 1, "a deleted object's alarm does not come back"
-        assert await mirror_rows(home) == 0
+        await none_mirrored(home)
         with pytest.raises(NoSuchObject):
             await home.node.describe(home.key("Chime", "a"))
         assert await home.call("Chime", "a", "rings") == []
@@ -179,7 +183,7 @@ def test_an_object_deleted_while_its_handler_runs_is_gone(run):
             await home.call("Chime", name, "arm", 0.01 * (i % 3))
             await home.node.delete(home.key("Chime", name), None, None)
         await home.a_while(0.4)
-        assert await mirror_rows(home) == 0
+        await none_mirrored(home)
         assert (await home.node.list_objects("demo", None, "", None))["objects"] == []
 
     run(scenario, Chime, object_sweep_secs=0.1)
@@ -204,10 +208,7 @@ def test_ghosts_in_the_mirror_vanish_after_one_look(run):
         running.clear()
         assert await home.node._sweep.pass_over() == 24
 
-        async def gone():
-            return await mirror_rows(home) == 0
-
-        await home.until(gone, "the ghosts are gone")
+        await none_mirrored(home)
         assert await home.node._sweep.pass_over() == 0
         assert not running
         assert Chime.wakes <= 8
@@ -236,10 +237,7 @@ def test_storage_knows_when(run):
             (at,) = await home.call("Chime", name, "rings")
             assert 0 <= at - due < OFF_MS / 2
 
-        async def clean():
-            return await mirror_rows(home) == 0
-
-        await home.until(clean, "no row is left")
+        await none_mirrored(home)
 
     run(scenario, Chime, object_sweep_secs=3600)
 

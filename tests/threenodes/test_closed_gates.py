@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import msgspec
 import pytest
@@ -16,6 +17,8 @@ PROJECT = "demo"
 
 
 class Ledger(Object):
+    go_on = threading.Event()  # for those that are slow
+
     def init(self):
         self.sql.exec("CREATE TABLE l (n INTEGER NOT NULL)")
         self.sql.exec("INSERT INTO l VALUES (0)")
@@ -24,7 +27,8 @@ class Ledger(Object):
         return self.sql.one("UPDATE l SET n = n + 1 RETURNING n")["n"]
 
     async def add_slowly(self) -> int:
-        await asyncio.sleep(0.4)
+        while not self.go_on.is_set():
+            await asyncio.sleep(0.01)
         return self.add()
 
 
@@ -51,6 +55,7 @@ def test_a_closed_gate_ends_residencies_well(cluster):
     async def scenario(cluster):
         await cluster.nodes[0].call("Ledger", "a", "add")
         home = cluster.home("Ledger", "a")
+        Ledger.go_on.clear()
         running = asyncio.create_task(home.call("Ledger", "a", "add_slowly"))
         residency = home.residency("Ledger", "a")
         await cluster.until(lambda: not residency.mailbox.idle and not residency.mailbox.waiting, "it runs")
@@ -62,6 +67,7 @@ def test_a_closed_gate_ends_residencies_well(cluster):
         assert (refused.value.outcome, refused.value.retry_after) == ("not_run", 1.0)
         with pytest.raises(Moving):
             await home.call("Ledger", "a", "add")
+        Ledger.go_on.set()
         assert await running == 2
         await cluster.until(lambda: home.residency("Ledger", "a") is None, "it was released")
         assert isinstance((await lease(cluster, "a")).state, Released)
