@@ -75,7 +75,7 @@ def _in_step(home: Node, name: str) -> bool:
 
 
 def _passes(node: Node) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=30)
     connection.request("GET", "/metrics")
     found = PASSES.search(connection.getresponse().read().decode())
     connection.close()

@@ -147,10 +147,10 @@ class Running:
         return f"http://{host}:{port}"
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, trust_env=False, timeout=10)
+        return httpx.Client(base_url=self.url, trust_env=False, timeout=60)
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(self.server.address, timeout=10)
+        return socket.create_connection(self.server.address, timeout=60)
 
     def exchange(self, raw: bytes) -> bytes:
         """Send these bytes, and everything that comes back until the server closes."""
@@ -160,7 +160,7 @@ class Running:
             return read_all(sock)
 
     def stop(self, grace_secs: float) -> int:
-        return asyncio.run_coroutine_threadsafe(self.server.stop(grace_secs), self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(self.server.stop(grace_secs), self.loop).result(60)
 
 
 def read_all(sock: socket.socket) -> bytes:
@@ -206,10 +206,10 @@ def running(asgi: Any = None, **limits: Any) -> Iterator[Running]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        server = asyncio.run_coroutine_threadsafe(serve(app, "127.0.0.1:0", SystemClock(), bounds), loop).result(10)
+        server = asyncio.run_coroutine_threadsafe(serve(app, "127.0.0.1:0", SystemClock(), bounds), loop).result(60)
         yield Running(server, front, log, loop)
         front.release.set()
-        asyncio.run_coroutine_threadsafe(server.stop(0.0), loop).result(10)
+        asyncio.run_coroutine_threadsafe(server.stop(0.0), loop).result(60)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -270,7 +270,7 @@ def test_a_call_goes_on_when_its_client_is_gone(start: Any) -> None:
     running = start()
     with running.connect() as sock:
         sock.sendall(POST.replace("echo", "wait").encode() + b"\r\n")
-        assert running.front.started.wait(10)
+        assert running.front.started.wait(60)
     assert len(running.server.answering) == 1
     running.front.release.set()
 

@@ -40,15 +40,15 @@ def test_clients_that_send_back_to_back_lose_no_answer(start: Any) -> None:
                     return
                 if first:
                     first = False
-                    begun.wait(10)
+                    begun.wait(60)
 
     threads = [threading.Thread(target=client, args=(n,)) for n in range(40)]
     for thread in threads:
         thread.start()
-    begun.wait(10)
+    begun.wait(60)
     owing = running.stop(10)
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
 
     assert owing == 0
     assert ends == ["told"] * 40
@@ -60,13 +60,13 @@ def test_a_running_call_is_waited_for_and_answered(start: Any) -> None:
     running = start(stop_idle_secs=0.0)
     with running.connect() as sock:
         sock.sendall(POST.format("wait", 0).encode())
-        assert running.front.started.wait(10)
+        assert running.front.started.wait(60)
         stopped: list[int] = []
         stopper = threading.Thread(target=lambda: stopped.append(running.stop(30)))
         stopper.start()
         running.front.release.set()
         answer = b"".join(iter(lambda: sock.recv(4096), b""))
-    stopper.join(10)
+    stopper.join(60)
 
     assert answer.startswith(b"HTTP/1.1 200 OK")
     assert b"connection: close\r\n" in answer
@@ -79,7 +79,7 @@ def test_a_call_past_the_limit_is_cut_and_counted(start: Any) -> None:
     running = start(stop_idle_secs=0.0, linger_secs=0.1)
     with running.connect() as sock:
         sock.sendall(POST.format("wait", 0).encode())
-        assert running.front.started.wait(10)
+        assert running.front.started.wait(60)
 
         assert running.stop(0.1) == 1
 
@@ -111,7 +111,7 @@ def test_a_request_that_becomes_whole_in_time_is_served(start: Any) -> None:
         stopper.start()
         sock.sendall(b"1]")
         answer = b"".join(iter(lambda: sock.recv(4096), b""))
-    stopper.join(10)
+    stopper.join(60)
 
     assert answer.endswith(b"[1]")
 
@@ -125,6 +125,6 @@ def test_idle_connections_and_new_ones_end(start: Any) -> None:
         stopper = threading.Thread(target=running.stop, args=(10,))
         stopper.start()
         assert sock.recv(4096) == b""
-    stopper.join(10)
+    stopper.join(60)
     with pytest.raises(ConnectionRefusedError):
         running.connect()

@@ -69,7 +69,7 @@ class Under:
         return until(lambda: len(s := self.starts()) >= number and s)[number - 1]  # type: ignore[no-any-return]
 
     def end(self) -> tuple[int, list[dict[str, Any]]]:
-        status = self.process.wait(timeout=15)
+        status = self.process.wait(timeout=60)
         return status, [json.loads(line) for line in self.log.read_text().splitlines()]
 
 
@@ -88,7 +88,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
     for under in made:
         if under.process.poll() is None:
             under.process.kill()
-        under.process.wait(timeout=15)
+        under.process.wait(timeout=60)
         for start in under.starts():
             for pid in (start[0], start[3]):
                 if alive(pid):

@@ -198,7 +198,7 @@ def node(tmp_path: Path, etcd: Etcd) -> Iterator[Callable[[], subprocess.Popen[b
     for process in started:
         if process.poll() is None:
             process.kill()
-        process.wait(timeout=15)
+        process.wait(timeout=60)
 
 
 def test_a_real_node_killed_is_gone_at_once_and_back_as_another(
@@ -220,7 +220,7 @@ def test_a_real_node_killed_is_gone_at_once_and_back_as_another(
     (second,) = until(registered)
     assert second != first
     supervisor.terminate()
-    assert supervisor.wait(timeout=20) == 0
+    assert supervisor.wait(timeout=60) == 0
     left = {key: json.loads(value) for key, value in rows(etcd).items() if "/departures/" in key}
     assert [row["why"] for row in left.values()].count("ended with 137") == 1
     assert [row["why"] for row in left.values()].count("stopped") == 1

@@ -61,7 +61,7 @@ def test_a_second_node_on_the_directory_is_refused(run: Any) -> None:
     under.start(1)
     second = run()
 
-    assert second.process.wait(timeout=15) == EXIT_IN_USE
+    assert second.process.wait(timeout=60) == EXIT_IN_USE
     assert (
         second.log.read_text()
         == f"domicile: the data directory {under.data} is in use by process {under.process.pid}\n"
@@ -127,7 +127,7 @@ def test_a_hopeless_child_is_not_tried_again(run: Any) -> None:
 
 def test_a_command_that_cannot_start_is_named(tmp_path: Path) -> None:
     """And is not tried again."""
-    ended = subprocess.run(command_line(str(tmp_path / "d"), ["/no/such"]), capture_output=True, text=True, timeout=15)
+    ended = subprocess.run(command_line(str(tmp_path / "d"), ["/no/such"]), capture_output=True, text=True, timeout=60)
 
     assert ended.returncode == EXIT_HOPELESS
     assert "cannot start /no/such: No such file" in ended.stderr
@@ -153,7 +153,7 @@ def test_it_is_told_to_end_while_it_waits(run: Any, until: Any) -> None:
     began = time.monotonic()
     under.process.terminate()
 
-    assert under.process.wait(15) == 3
+    assert under.process.wait(60) == 3
     assert time.monotonic() - began < 0.75
 
 
@@ -169,7 +169,7 @@ def test_it_is_tiny_and_imports_nothing_of_the_node(run: Any) -> None:
         [sys.executable, "-I", "-S", "-X", "importtime", supervisor.__file__, "--help"],
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=60,
     ).stderr
     assert not {"asyncio", "threading", "domicile", "structlog"} & {
         line.split("|")[-1].strip() for line in imported.splitlines()

@@ -66,7 +66,7 @@ class Proxy:
         self._closing.set()
         self.down()
         for thread in self._threads:
-            thread.join(10)
+            thread.join(30)
 
     def _start(self, work: object, *args: object) -> None:
         thread = threading.Thread(target=work, args=args, daemon=True)  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ class Proxy:
 
     def _join(self, near: socket.socket) -> None:
         try:
-            far = socket.create_connection(self._target, timeout=5)
+            far = socket.create_connection(self._target, timeout=30)
         except OSError:
             near.close()
             return
