@@ -15,10 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import waiting
 from temporalio import activity
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
-from whole_nodes import SECRET, WAIT_SECS, NodeGroup
+from whole_nodes import SECRET, NodeGroup
 
 from domicile.activities import worker as production
 from domicile.activities.world import RegionUnknownError, RegionWorld, World
@@ -97,12 +98,7 @@ class ControlPlane:
 
     async def until(self, holds: Callable[[], Any], what: str) -> None:
         """Wait on the condition `what` (awaited if it is awaitable), not on time."""
-        async with asyncio.timeout(WAIT_SECS):
-            while True:
-                held = holds()
-                if await held if isinstance(held, Awaitable) else held:
-                    return
-                await asyncio.sleep(0.02)
+        await waiting.until(holds, what)
 
     async def a_while(self, secs: float) -> None:
         """A fault lasts, a load goes on, or what must not happen has its chance."""
@@ -144,7 +140,7 @@ def _shareable(history: str) -> str:
 
 async def settled(call: Callable[..., Awaitable[Any]], *args: Any, **how: Any) -> Any:
     """The call's answer, sent again while it is refused for a while."""
-    async with asyncio.timeout(WAIT_SECS):
+    async with asyncio.timeout(waiting.WAIT_SECS):
         while True:
             try:
                 return await call(*args, **how)

@@ -7,9 +7,11 @@ import contextlib
 import io
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import waiting
 
 from domicile import Object
 from domicile.node.blobs.file import FileBlobs
@@ -33,7 +35,6 @@ from domicile.placement.store import Store
 from domicile.registry import from_classes
 from domicile.schedule import CronSpec
 
-WAIT_SECS = 60.0
 SECRET = b"a secret of this test only"
 
 
@@ -195,12 +196,7 @@ class NodeGroup:
 
     async def until(self, holds: Callable[[], Any], what: str) -> None:
         """Wait on the condition `what` (awaited if it is awaitable), not on time."""
-        async with asyncio.timeout(WAIT_SECS):
-            while True:
-                held = holds()
-                if await held if isinstance(held, Awaitable) else held:
-                    return
-                await asyncio.sleep(0.01)
+        await waiting.until(holds, what)
 
     def _all_known(self) -> bool:
         return all(len(one.node._nodes.all()) == len(self.nodes) for one in self.nodes)

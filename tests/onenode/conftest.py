@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import inspect
 import io
 import json
 import random
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import waiting
 
 from domicile import Object
 from domicile.node import manifest as manifests
@@ -44,8 +44,6 @@ from domicile.placement.embedded import EmbeddedStore
 from domicile.placement.heartbeat import HeartbeatThread
 from domicile.placement.records import Incarnation, ObjectKey
 from domicile.registry import from_classes
-
-WAIT_SECS = 60.0
 
 
 class Bucket:
@@ -274,12 +272,7 @@ class Home:
 
     async def until(self, holds: Callable[[], Any], what: str) -> None:
         """Wait on the condition `what`, not on time."""
-        async with asyncio.timeout(WAIT_SECS):
-            while True:
-                held = holds()
-                if await held if inspect.isawaitable(held) else held:
-                    return
-                await asyncio.sleep(0.01)
+        await waiting.until(holds, what)
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ import threading
 import time
 
 import pytest
+from waiting import WAIT_SECS
 
 import domicile
 from domicile import Object
 from domicile.errors import CallTimeout, DomicileError, NotServing, Overloaded
-
-WAIT_SECS = 20.0
 
 
 class Worker(Object):

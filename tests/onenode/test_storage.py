@@ -44,12 +44,6 @@ class Box(Object):
         return self.sql.one("PRAGMA integrity_check")["integrity_check"]
 
 
-async def leg(home, name):
-    residency = home.node._residents.find(home.key("Box", name).id)
-    await home.until(lambda: not residency.leg.behind and not residency.rotation.running, "everything landed")
-    return residency.leg
-
-
 def test_sleep_and_wake_where_it_slept_asks_nobody(run):
     """Waking where it slept costs one claim: nothing is fetched, and the generation goes on."""
 
@@ -96,11 +90,11 @@ def test_a_rotation_costs_what_was_written(run):
         await home.call("Box", "a", "put", 3000, "small")
         for at in range(0, 64, 4):
             await home.call("Box", "a", "fill", at, 4, 1 * MIB)
-        await leg(home, "a")
-        rotated = (await leg(home, "a")).manifest.generation
+        await home.landed("Box", "a")
+        rotated = (await home.landed("Box", "a")).manifest.generation
         home.bucket.puts.clear()
         await home.call("Box", "a", "put", 3000, "large")
-        landed = await leg(home, "a")
+        landed = await home.landed("Box", "a")
         before = await home.call("Box", "a", "digest")
 
         assert landed.manifest.generation > rotated
@@ -137,7 +131,7 @@ def test_the_log_is_bounded_and_rotations_are_few(run):
             assert length < 3 * limit_kb * 1024
         segments = sum("-" in key for key in home.bucket.puts)
         before = await home.call("Box", "a", "digest")
-        await leg(home, "a")
+        await home.landed("Box", "a")
 
         print(f"{rotations} rotations, {log_bytes} bytes of log, {segments} segments")
         assert 1 <= rotations <= log_bytes / (limit_kb * 1024) + segments / 64
@@ -155,12 +149,12 @@ def test_small_writes_after_a_rotation_are_shipped(run):
     async def scenario(home):
         await home.call("Box", "a", "fill", 0, 24, 100_000)
         await home.call("Box", "a", "put", 0, "the next landing asks again")
-        landing = await leg(home, "a")
+        landing = await home.landed("Box", "a")
         await home.until(lambda: landing.manifest.base, "the rotation landed")
         lengths = []
         for i in range(21):
             await home.call("Box", "a", "put", 9000 + i, "x" * 10)
-            landed = (await leg(home, "a")).manifest
+            landed = (await home.landed("Box", "a")).manifest
             lengths.append(landed.position)
         assert lengths == sorted(set(lengths))
         before = await home.call("Box", "a", "digest")
@@ -176,7 +170,7 @@ def test_a_missing_chunk_is_reported_by_name(run):
     async def scenario(home):
         await home.call("Box", "a", "fill", 0, 8, MIB // 2)
         await home.call("Box", "a", "fill", 8, 16, MIB // 2)
-        landed = await leg(home, "a")
+        landed = await home.landed("Box", "a")
         assert landed.manifest.base
         await home.sleep_object("Box", "a")
         shutil.rmtree(home.root / "objects")
@@ -262,7 +256,7 @@ def test_what_cannot_be_laid_can_be_deleted(run, trouble):
         key = home.key("Box", "a")
         for at in range(0, 24, 8):
             await home.call("Box", "a", "fill", at, 8, MIB // 2)
-        await leg(home, "a")
+        await home.landed("Box", "a")
         await home.crash()
         home.wipe()
         if trouble == "a chunk is gone":
