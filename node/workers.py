@@ -1,7 +1,7 @@
 """The threads that run blocking work: `def` methods, opening, checkpoints.
 
 One job at a time holds a thread from beginning to end, so an object is bound to one thread while it runs. Short jobs
-are *waited for*: those that one turn of the loop began are done one after the other in one thread, and the loop's own
+are *waited for*: those that two turns of the loop began are done one after the other in one thread, and the loop's own
 thread waits a moment for them. That is one hop for all, and while the loop waits nobody fights over the interpreter
 lock, which costs up to the switch interval a statement. A job that is not done in that time goes on beside the loop;
 those behind it get threads of their own.
@@ -18,7 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from queue import SimpleQueue
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ class Job(Generic[T]):
 
 
 class Batch:
-    """The short jobs of one turn of the loop, done one after the other in one thread while the loop's waits."""
+    """The short jobs of two turns of the loop, done one after the other in one thread while the loop's waits."""
 
     def __init__(self, jobs: list[Job[Any]]) -> None:
         self._jobs = jobs
@@ -128,16 +128,17 @@ class Batch:
             job.attend(self)
 
     def run(self) -> bool:
-        """In a thread: begin what nobody has begun. False when an injection hit it: the thread is not to be used."""
+        """In a thread: begin what nobody has begun. False when an injection hit it: the thread is not to be used.
+
+        Whoever runs it lets the loop go afterwards.
+        """
         while True:
             try:
                 job = self._waiting.popleft()
             except IndexError:
-                self.let_go()
                 return True
             job.run()
             if job.injected:
-                self.let_go()
                 return False
 
     def wait(self, secs: float) -> list[Job[Any]]:
@@ -165,7 +166,7 @@ class Workers(Protocol):
     """What the node needs of its threads; the simulation runs jobs inline."""
 
     def start(self, job: Job[Any], *, quick: bool) -> None:
-        """Begin `job`. With `quick` it is done together with the others of this turn while the loop waits a moment."""
+        """Begin `job`. With `quick` it is done together with what else begins now while the loop waits a moment."""
         ...
 
     async def finish(self, job: Job[T]) -> T:
@@ -176,18 +177,27 @@ class Workers(Protocol):
         """Begin and finish."""
         ...
 
+    def then(self, work: Callable[[], T], told: Callable[[Job[T]], object]) -> None:
+        """Begin; `told` is given the job, on the loop, when it is over."""
+        ...
+
     def close(self) -> None: ...
 
 
 class ThreadWorkers:
-    """Threads that come on demand, up to `threads_max`; jobs beyond that wait in arrival order."""
+    """Threads that come on demand, up to `threads_max`; jobs beyond that wait in arrival order.
+
+    The thread that became idle last takes the next job: its stack is warm, and it alone is woken.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads_max: int = 64) -> None:
         self._loop = loop
         self._max = threads_max
-        self._jobs: SimpleQueue[Job[Any] | Batch | None] = SimpleQueue()
+        self._waiting: deque[Job[Any] | Batch] = deque()
         self._quick: list[Job[Any]] = []
         self._lock = threading.Lock()
+        self._idle: list[threading.Lock] = []  # what each idle thread waits at, the last to come on top
+        self._closed = False
         self._threads = 0
         self._busy = 0
 
@@ -197,10 +207,14 @@ class ThreadWorkers:
             return
         self._quick.append(job)
         if len(self._quick) == 1:
-            self._loop.call_soon(self._run_quick)
+            self._loop.call_soon(self._gather_quick)
+
+    def _gather_quick(self) -> None:
+        """One more turn of the loop: under load it begins more of them, at rest it is over at once."""
+        self._loop.call_soon(self._run_quick)
 
     def _run_quick(self) -> None:
-        """What this turn of the loop began: one thread does it all, and the loop's waits a moment for it."""
+        """What these turns of the loop began: one thread does it all, and the loop's waits a moment for it."""
         jobs, self._quick = self._quick, []
         batch = Batch(jobs)
         self._submit(batch)
@@ -212,7 +226,10 @@ class ThreadWorkers:
             self._busy += 1
             if self._busy > self._threads and self._threads < self._max:
                 self._spawn()
-        self._jobs.put(work)
+            self._waiting.append(work)
+            gate = self._idle.pop() if self._idle else None
+        if gate is not None:
+            gate.release()
 
     async def finish(self, job: Job[T]) -> T:
         if not job.finished:
@@ -226,17 +243,27 @@ class ThreadWorkers:
         self.start(job, quick=False)
         return await self.finish(job)
 
+    def then(self, work: Callable[[], T], told: Callable[[Job[T]], object]) -> None:
+        job = Job(work)
+        job.when_done(self._loop, partial(told, job))
+        self._submit(job)
+
     def close(self) -> None:
         """Threads end when their present job does; they are daemons, a stuck one does not hold the process."""
-        for _ in range(self._threads):
-            self._jobs.put(None)
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for gate in idle:
+            gate.release()
 
     def _spawn(self) -> None:
         self._threads += 1
         threading.Thread(target=self._main, name="domicile-worker", daemon=True).start()
 
     def _main(self) -> None:
-        while (work := self._jobs.get()) is not None:
+        gate = threading.Lock()
+        gate.acquire()
+        while (work := self._next(gate)) is not None:
             usable = work.run() is not False and not (isinstance(work, Job) and work.injected)
             with self._lock:
                 self._busy -= 1
@@ -244,7 +271,22 @@ class ThreadWorkers:
                     self._threads -= 1
                     if self._busy > self._threads:
                         self._spawn()
-                    return
+            if isinstance(work, Batch):
+                work.let_go()  # not before this thread counts as idle: what the loop begins next would get a new one
+            if not usable:
+                return
+            del work  # what it refers to is not kept while the thread waits
+
+    def _next(self, gate: threading.Lock) -> Job[Any] | Batch | None:
+        """What has waited longest; None at the end. Waits at `gate`."""
+        while True:
+            with self._lock:
+                if self._waiting:
+                    return self._waiting.popleft()
+                if self._closed:
+                    return None
+                self._idle.append(gate)
+            gate.acquire()
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

@@ -42,6 +42,9 @@ class SimWorkers:
         self.start(job, quick=False)
         return await self.finish(job)
 
+    def then(self, work: Callable[[], T], told: Callable[[Job[T]], object]) -> None:
+        self._loop.call_later(self._lag(), self._work_and_tell, Job(work), told)
+
     def close(self) -> None:
         """There are no threads."""
 
@@ -51,6 +54,11 @@ class SimWorkers:
         job.run()
         for done in self._waiting.pop(job, ()):
             self._deliver(done)
+
+    def _work_and_tell(self, job: Job[T], told: Callable[[Job[T]], object]) -> None:
+        if not dead():
+            job.run()
+            self._loop.call_later(self._lag() + self._disk.take_debt(), told, job)
 
     def _deliver(self, done: SimFuture) -> None:
         self._loop.call_later(self._lag() + self._disk.take_debt(), _resolve, done)
