@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -14,6 +14,7 @@ from domicile.node.peering import Replicas, Request
 from domicile.node.residency import Phase, Residency
 from domicile.node.residents import Residents
 from domicile.node.routing.router import Router
+from domicile.node.telemetry import Counter
 from domicile.node.values import Answer, Call
 from domicile.node.wire.hello import Speaker
 from domicile.node.wire.messages import (
@@ -50,25 +51,21 @@ class PeerHandler:
         self._residents = residents
         self._router = router
         self._requests = requests
+        self._appends: dict[type, Counter] = {}
 
-    def said(self, messages: Sequence[tuple[Speaker, Said]]) -> Sequence[asyncio.Future[Answered]]:
+    def said(self, messages: Sequence[tuple[Speaker, Said, Callable[[Answered], None]]]) -> None:
         """One batch: appends and their like to the copies in one sync pass, questions answered at once."""
-        answers: list[asyncio.Future[Answered] | None] = [None] * len(messages)
-        places, batch = [], []
-        for at, (speaker, message) in enumerate(messages):
+        batch = []
+        for speaker, message, heard in messages:
             if isinstance(message, AskWatermark):
-                answers[at] = self._done(self._watermark(message))
+                heard(self._watermark(message))
             elif self._host.replicas is None:
-                answers[at] = self._done(Unable("this node keeps no copies"))
+                heard(Unable("this node keeps no copies"))
             else:
-                places.append(at)
-                batch.append((speaker.peer, message))
+                batch.append((speaker.peer, message, partial(self._counted, heard)))
         if batch:
             assert self._host.replicas is not None
-            for at, answer in zip(places, self._host.replicas.take(batch), strict=True):
-                answers[at] = answer
-                answer.add_done_callback(self._count)
-        return [answer for answer in answers if answer is not None]
+            self._host.replicas.take(batch)
 
     async def fence(self, fence: Fence) -> FenceAnswer:
         """A fence that reaches the home ends the residency, unflushed (section 7)."""
@@ -147,12 +144,10 @@ class PeerHandler:
             raise NotServing("this node keeps no copies")
         return self._host.replicas
 
-    def _count(self, answer: asyncio.Future[Answered]) -> None:
-        failed = answer.cancelled() or answer.exception() is not None
-        outcome = "failed" if failed else type(answer.result()).__name__.lower()
-        self._host.telemetry.replica_appends.of(outcome).add()
-
-    def _done(self, answer: Answered) -> asyncio.Future[Answered]:
-        done: asyncio.Future[Answered] = self._host.loop.create_future()
-        done.set_result(answer)
-        return done
+    def _counted(self, heard: Callable[[Answered], None], answer: Answered) -> None:
+        kind = type(answer)
+        counter = self._appends.get(kind)
+        if counter is None:
+            counter = self._appends[kind] = self._host.telemetry.replica_appends.of(kind.__name__.lower())
+        counter.add()
+        heard(answer)

@@ -90,8 +90,8 @@ class Replicas(Protocol):
         """`told` gets the seconds of every sync pass of the journal."""
         ...
 
-    def take(self, said: Sequence[tuple[str, Append | Relabel | Fold | NewBase]]) -> Sequence[asyncio.Future[Answered]]:
-        """What arrived together, each with its speaker's address; one sync pass for all of it."""
+    def take(self, said: Sequence[tuple[str, Append | Relabel | Fold | NewBase, Callable[[Answered], None]]]) -> None:
+        """What arrived together, each with its speaker's address and who is told the answer; one sync pass for all."""
         ...
 
     async def fence(self, fence: Fence) -> FenceAnswer: ...

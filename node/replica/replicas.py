@@ -122,19 +122,18 @@ class Replicas:
 
     # What owners say, and what takeovers ask.
 
-    def take(self, said: Sequence[tuple[str, Message]]) -> list[asyncio.Future[Answered]]:
-        """What arrived together, each with its speaker's address; one sync pass for all of it.
+    def take(self, said: Sequence[tuple[str, Message, Callable[[Answered], None]]]) -> None:
+        """What arrived together, each with its speaker's address and who is told the answer, once; one sync pass for
+        all of it.
 
         A base's answer comes when it is the copy; what else comes for the object meanwhile is answered `staging`.
         """
         now = self._around.clock.monotonic()
         self._forget_some()
-        answers = []
-        for peer, message in said:
+        for peer, message, heard in said:
             copy = self._copy(message.object_id, now)
-            answers.append(self.writer.say(copy, partial(self._work.decide, message), peer, message))
+            self.writer.say(copy, partial(self._work.decide, message), peer, message, heard)
         self.writer.pump()
-        return answers
 
     async def fence(self, fence: Fence) -> FenceAnswer:
         """Raise the fence, durably, then say what is held. Raises OSError when that cannot be made durable."""

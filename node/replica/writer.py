@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from domicile.node.clock import Clock
@@ -18,7 +19,7 @@ from domicile.node.replica.journal import Journal
 from domicile.node.replica.journal_record import Extended, Relabelled
 from domicile.node.replica.rules import Message, Work, Write
 from domicile.node.wire.messages import Answered, FenceAnswer, Unable
-from domicile.node.workers import Workers
+from domicile.node.workers import Job, Workers
 
 INLINE_BYTES_MAX = 32 << 10
 INLINE_RECORDS_MAX = 4
@@ -28,22 +29,26 @@ Decision = Callable[[Copy], Answer | Write | Work]
 
 
 class Item:
-    """One thing wanted of one copy. `inside`: by what makes it busy; `large`: its frames are in the file, synced."""
+    """One thing wanted of one copy; `heard` is told the answer, once.
 
-    __slots__ = ("answer", "copy", "decide", "inside", "large", "peer", "said")
+    `inside`: by what makes it busy; `large`: its frames are in the file, synced.
+    """
 
-    def __init__(self, copy: Copy, decide: Decision, answer: asyncio.Future[Any]) -> None:
+    __slots__ = ("copy", "decide", "heard", "inside", "large", "peer", "said")
+
+    def __init__(self, copy: Copy, decide: Decision, heard: Callable[[Any], None]) -> None:
         self.copy = copy
         self.decide = decide
-        self.answer = answer
+        self.heard: Callable[[Any], None] | None = heard
         self.inside = False
         self.large = False
         self.said: Message | None = None
         self.peer = ""
 
     def resolve(self, answer: Answer) -> None:
-        if not self.answer.done():
-            self.answer.set_result(answer)
+        heard, self.heard = self.heard, None
+        if heard is not None:
+            heard(answer)
 
 
 class Writer:
@@ -66,7 +71,7 @@ class Writer:
         self._clock = clock
         self._sync_appends = sync_appends
         self._pending: deque[Item] = deque()
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: asyncio.Future[None] | None = None
         self.dirty: dict[bytes, Copy] = {}
         self.broken: str | None = None
         self.on_work: Callable[[Item, Work | None], None] = lambda item, work: None
@@ -77,17 +82,17 @@ class Writer:
 
     def submit(self, copy: Copy, decide: Decision, *, inside: bool = False, large: bool = False) -> asyncio.Future[Any]:
         """Queue one decision; `pump` after a handful of them. The future gives an answer, it never fails."""
-        item = Item(copy, decide, self._loop.create_future())
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        item = Item(copy, decide, partial(_settle, answer))
         item.inside, item.large = inside, large
         self._pending.append(item)
-        return item.answer
+        return answer
 
-    def say(self, copy: Copy, decide: Decision, peer: str, message: Message) -> asyncio.Future[Any]:
-        """The same for an owner's message, which may turn out to be long work."""
-        item = Item(copy, decide, self._loop.create_future())
+    def say(self, copy: Copy, decide: Decision, peer: str, message: Message, heard: Callable[[Any], None]) -> None:
+        """The same for an owner's message, which may turn out to be long work; `heard` is told the answer."""
+        item = Item(copy, decide, heard)
         item.said, item.peer = message, peer
         self._pending.append(item)
-        return item.answer
 
     def queue(self, item: Item) -> None:
         self._pending.append(item)
@@ -206,14 +211,16 @@ class Writer:
             self._measure(began)
             self._landed(batch, error)
             return
-        self._writing = self._loop.create_task(self._write_in_thread(batch, began))
+        self._writing = self._loop.create_future()
+        self._workers.then(partial(self._try_write, sync), partial(self._written, batch, began))
 
-    async def _write_in_thread(self, batch: list[tuple[Item, Answer]], began: float | None) -> None:
-        error = await self._workers.run(lambda: self._try_write(began is not None))
-        self._writing = None
+    def _written(self, batch: list[tuple[Item, Answer]], began: float | None, job: Job[str | None]) -> None:
+        writing, self._writing = self._writing, None
         self._measure(began)
-        self._landed(batch, error)
+        self._landed(batch, job.result())
         self.pump()
+        if writing is not None and not writing.done():
+            writing.set_result(None)
 
     def _measure(self, began: float | None) -> None:
         """A write with a sync is over; `synced` is told how long it took, in seconds."""
@@ -243,6 +250,11 @@ class Writer:
 
 
 _LARGE = Unable("its frames are on their way to the file")
+
+
+def _settle(future: asyncio.Future[Any], answer: Answer) -> None:
+    if not future.done():
+        future.set_result(answer)
 
 
 def _answer(batch: list[tuple[Item, Answer]]) -> None:

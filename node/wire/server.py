@@ -8,7 +8,7 @@ that goes away cancels none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from domicile.errors import NotServing, Overloaded
 from domicile.node.problems import Problems
 from domicile.node.wire.accepted import Accepted
 from domicile.node.wire.hello import Listening, Speaker
-from domicile.node.wire.messages import Answered, Question, Reply, Request, Said, Unable
+from domicile.node.wire.messages import Answered, Question, Reply, Request, Said
 from domicile.node.wire.network import Listener
 from domicile.node.wire.service import Service, bounded, failed, perform
 from domicile.node.wire.wiring import Wiring
@@ -29,8 +29,8 @@ LAST_REQUESTS_SECS = 0.25
 class Handler(Service, Protocol):
     """What answers."""
 
-    def said(self, messages: Sequence[tuple[Speaker, Said]]) -> Sequence[asyncio.Future[Answered]]:
-        """All that arrived in one turn, with who said it, in order; a future for each, in the same order."""
+    def said(self, messages: Sequence[tuple[Speaker, Said, Callable[[Answered], None]]]) -> None:
+        """All that arrived in one turn, in order, with who said it and who is told the answer, once."""
         ...
 
 
@@ -43,8 +43,7 @@ class PeerServer:
         self._listener: Listener | None = None
         self._connections: set[Accepted] = set()
         self._strangers = 0
-        self._inbox: list[tuple[Accepted, int]] = []
-        self._messages: list[tuple[Speaker, Said]] = []
+        self._inbox: list[tuple[Speaker, Said, Callable[[Answered], None]]] = []
         self._running: set[asyncio.Task[Reply]] = set()
         self._stopping = False
         self._refused = 0
@@ -119,26 +118,11 @@ class PeerServer:
         assert connection.speaker is not None
         if not self._inbox:
             self._wiring.loop.call_soon(self._deliver)
-        self._inbox.append((connection, number))
-        self._messages.append((connection.speaker, said))
+        self._inbox.append((connection.speaker, said, partial(connection.answer, number)))
 
     def _deliver(self) -> None:
         inbox, self._inbox = self._inbox, []
-        messages, self._messages = self._messages, []
-        for (connection, number), future in zip(inbox, self._handler.said(messages), strict=True):
-            if future.done():
-                self._answered(connection, number, future)
-            else:
-                future.add_done_callback(partial(self._answered, connection, number))
-
-    def _answered(self, connection: Accepted, number: int, future: asyncio.Future[Answered]) -> None:
-        if future.cancelled():
-            connection.answer(number, Unable("the node stops"))
-        elif (error := future.exception()) is not None:
-            self._wiring.log.error("peer.message_failed", exc_info=error)
-            connection.answer(number, Unable("an internal error"))
-        else:
-            connection.answer(number, future.result())
+        self._handler.said(inbox)
 
     def _start(self, connection: Accepted, number: int, request: Request) -> None:
         if self._stopping:

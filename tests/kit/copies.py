@@ -179,7 +179,14 @@ class Node:
         return await twin.open()
 
     async def say(self, *messages: Any) -> list[Any]:
-        return list(await asyncio.gather(*self.replicas.take([("owner", message) for message in messages])))
+        return list(await asyncio.gather(*self.hear(*messages)))
+
+    def hear(self, *messages: Any) -> list[asyncio.Future[Any]]:
+        """What the owner says reaches the copies together; a future for each answer."""
+        answers: list[asyncio.Future[Any]] = [asyncio.get_running_loop().create_future() for _ in messages]
+        said = zip(messages, answers, strict=True)
+        self.replicas.take([("owner", message, answer.set_result) for message, answer in said])
+        return answers
 
     async def one(self, message: Any) -> Any:
         return (await self.say(message))[0]

@@ -11,6 +11,7 @@ import asyncio
 import random
 import struct
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -255,11 +256,17 @@ class Life:
         await self._say(replicas, messages)
 
     async def _say(self, replicas: Replicas, messages: list[Any]) -> None:
-        answers = replicas.take([("owner", message) for message in messages])
         heard: list[tuple[Any, Any]] = []
-        for message, answer in zip(messages, answers, strict=True):
-            answer.add_done_callback(lambda done, message=message: heard.append((message, done.result())))
-        await asyncio.gather(*answers)
+        all_heard = asyncio.get_running_loop().create_future()
+
+        def hear(message: Any, answer: Any) -> None:
+            heard.append((message, answer))
+            if len(heard) == len(messages):
+                all_heard.set_result(None)
+
+        replicas.take([("owner", message, partial(hear, message)) for message in messages])
+        await asyncio.sleep(0)  # one that died in its writing hears nothing
+        await all_heard
         for message, said in heard:  # in the order in which it was answered
             self._heard(message, said)
 

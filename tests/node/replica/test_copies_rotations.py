@@ -104,7 +104,7 @@ def test_a_staging_that_was_killed_goes_on(play: Any) -> None:
             return await real(peer, wanted)
 
         owner.fetch_chunk = fetch  # type: ignore[method-assign]
-        (pending,) = node.replicas.take([("owner", owner.base())])
+        (pending,) = node.hear(owner.base())
         while len(asked) < 6:
             await asyncio.sleep(0)
         assert await node.one(owner.append(0)) == Elsewhere(first, staging=True)
@@ -143,7 +143,7 @@ def test_a_fence_beats_a_base_on_its_way(play: Any) -> None:
             return await real(peer, wanted)
 
         owner.fetch_chunk = fetch  # type: ignore[method-assign]
-        (pending,) = node.replicas.take([("owner", owner.base())])
+        (pending,) = node.hear(owner.base())
         await asked.wait()
         before = (await node.fence(E2)).position
         gate.set()
@@ -161,7 +161,7 @@ def test_a_fold_waits_for_readers(play: Any) -> None:
         view = node.replicas.copy(KEY.id)
         assert view is not None
         assert (view.position.length, view.base, view.log(length)) == (length, IMAGE, owner.log())
-        (folding,) = node.replicas.take([("owner", owner.fold())])
+        (folding,) = node.hear(owner.fold())
         interrupted = asyncio.Event()
         view.on_interrupt = interrupted.set
         await interrupted.wait()

@@ -73,10 +73,9 @@ class Handler:
     """Takes appends: answers at once, or when `hold` is set keeps them in `held`. Does little for other requests."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
         self.batches: list[list[tuple[Speaker, Said]]] = []
         self.hold = False
-        self.held: list[tuple[asyncio.Future[Answered], Append]] = []
+        self.held: list[tuple[Callable[[Answered], None], Append]] = []
         self.calls: list[tuple[Call, Hops]] = []
         self.on_call: Callable[[Call], Awaitable[bytes]] | None = None
 
@@ -84,24 +83,20 @@ class Handler:
     def heard(self) -> list[Said]:
         return [message for batch in self.batches for _, message in batch]
 
-    def said(self, messages: Sequence[tuple[Speaker, Said]]) -> Sequence[asyncio.Future[Answered]]:
-        self.batches.append([*messages])
-        futures = []
-        for _, message in messages:
-            future: asyncio.Future[Answered] = self.loop.create_future()
-            futures.append(future)
+    def said(self, messages: Sequence[tuple[Speaker, Said, Callable[[Answered], None]]]) -> None:
+        self.batches.append([(speaker, message) for speaker, message, _ in messages])
+        for _, message, heard in messages:
             if isinstance(message, Append):
-                self.held.append((future, message))
+                self.held.append((heard, message))
             else:
-                future.set_result(Watermark(None))
+                heard(Watermark(None))
         if not self.hold:
             self.release()
-        return futures
 
     def release(self) -> None:
         held, self.held = self.held, []
-        for future, message in held:
-            future.set_result(Holds(message.incarnation, message.generation, message.offset + len(message.frames)))
+        for heard, message in held:
+            heard(Holds(message.incarnation, message.generation, message.offset + len(message.frames)))
 
     async def fence(self, fence: Fence) -> FenceAnswer:
         return FenceAnswer("copy", fence.epoch, None)

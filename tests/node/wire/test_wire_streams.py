@@ -146,8 +146,8 @@ def test_a_restart_loses_nothing_silently(between: Between, make_append: MakeApp
         futures = [peers.say(address, make_append(n)) for n in range(1, 50)]
         await ends.until(lambda: len(handler.held) == 49)
         held, handler.held = handler.held[:20], handler.held[20:]
-        for future, message in held:
-            future.set_result(Holds(message.incarnation, message.generation, message.offset))
+        for heard, message in held:
+            heard(Holds(message.incarnation, message.generation, message.offset))
         await asyncio.gather(*futures[:20])
         unsent = peers.say(address, make_append(50))  # not yet handed to the connection
         await server.stop()
