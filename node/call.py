@@ -86,6 +86,8 @@ class CallPath:
 
 def refuse_cycles(call: Call) -> None:
     """Raises CallCycle, ChainTooDeep."""
+    if not call.chain:
+        return
     chain = [str(key) for key in call.chain]
     if call.key in call.chain:
         raise CallCycle(" → ".join([*chain, str(call.key)]), chain=chain)

@@ -30,12 +30,14 @@ def landed(acks: Mapping[str, int], members: Members) -> int:
     """The mark that Q of the members hold; NOTHING for none. `acks` are marks in the owner's own generations."""
     if not members.counts:
         return NOTHING
-    held = sorted((acks.get(copy, NOTHING) for copy in members.copies), reverse=True)
-    return held[members.quorum - 1]
+    held = sorted([acks.get(copy, NOTHING) for copy in members.copies])
+    return held[-members.quorum]
 
 
 def landed_in_all(acks: Mapping[str, int], sets: Sequence[Members]) -> int:
     """The mark that a quorum holds in every one of the sets."""
+    if len(sets) == 1:  # as ever but while members change
+        return landed(acks, sets[0])
     return min((landed(acks, members) for members in sets), default=NOTHING)
 
 

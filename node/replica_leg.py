@@ -62,10 +62,10 @@ class ReplicaLeg:
     @property
     def hopeful(self) -> bool:
         """Whether a quorum of members seems to be there, so that nobody needs to hurry the store."""
-        return bool(self._sets) and all(
-            members.counts and sum(self._is_up(copy) for copy in members.copies) >= members.quorum
-            for members in self._sets
-        )
+        for members in self._sets:
+            if not members.counts or sum(map(self._is_up, members.copies)) < members.quorum:
+                return False
+        return bool(self._sets)
 
     def lagging(self) -> list[str]:
         """Members that do not answer, or whose node is gone: candidates for repair."""
@@ -182,7 +182,8 @@ class ReplicaLeg:
         mark = log.mark_at(answer.length)
         if mark > self._acks.get(member.copy_id, NOTHING):
             self._acks[member.copy_id] = mark
-            self._land()
+            if mark > self._flights.landed:
+                self._land()
         self._advance(member)
 
     def _elsewhere(self, member: Member, answer: Elsewhere, rotations: int) -> None:
