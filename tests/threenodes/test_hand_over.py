@@ -11,7 +11,7 @@ from domicile.node.control import draining, hand_over
 from domicile.node.control.hand_over import AT_ONCE
 from domicile.placement.records import ObjectKey, Released
 
-NAMES = [f"c{n}" for n in range(3 * AT_ONCE)]
+NAMES = [f"c{n}" for n in range(24)]
 
 
 class Counter(Object):
@@ -56,15 +56,17 @@ def test_few_are_under_way_and_the_others_are_served_where_they_are(cluster, mon
     """Those whose turn has not come answer at the node that leaves, through any node. One that was released answers
     elsewhere, whoever was asked to take it. When others take them, all are awake there before anybody calls."""
     monkeypatch.setattr(hand_over, "TURN_SECS", 60.0)
+    monkeypatch.setattr(hand_over, "CALLED_SECS", 600.0)
 
     async def scenario(c):
         leaver, takers = await homed(c)
-        stopping = asyncio.create_task(leaver.node.stop())
+        everyone, others = list(c.nodes), c.others(leaver)
+        stopping = asyncio.create_task(c.remove(leaver))
         await c.until(lambda: takers.asked == AT_ONCE, "so many are on their way")
         here = [name for name in NAMES if leaver.home_of("Counter", name)]
         gone = [name for name in NAMES if name not in here]
         assert len(gone) == AT_ONCE
-        for one in c.nodes:
+        for one in everyone:
             await asyncio.gather(*(one.call("Counter", name, "add") for name in here))
         assert all(leaver.home_of("Counter", name) for name in here)
         assert await leaver.call("Counter", gone[0], "add") == 2
@@ -72,12 +74,9 @@ def test_few_are_under_way_and_the_others_are_served_where_they_are(cluster, mon
         takers.free.set()
         await stopping
         assert (takers.asked, takers.most) == (len(NAMES), AT_ONCE)
-        assert all(any(one.home_of("Counter", name) for one in c.others(leaver)) for name in NAMES)
-        c.nodes.remove(leaver)
-        counts = [await c.nodes[0].call("Counter", name, "add") for name in NAMES]
+        assert all(any(one.home_of("Counter", name) for one in others) for name in NAMES)
+        counts = [await others[0].call("Counter", name, "add") for name in NAMES]
         assert counts == [5 if name in here else 3 if name == gone[0] else 2 for name in NAMES]
-        await leaver.hood.close()
-        leaver.workers.close()
 
     cluster(scenario, Counter, object_flush_ms=10_000)
 
@@ -85,11 +84,12 @@ def test_few_are_under_way_and_the_others_are_served_where_they_are(cluster, mon
 @pytest.mark.parametrize("nodes", [3, 1])
 def test_what_nobody_takes_is_released_within_the_flush_budget(cluster, nodes, monkeypatch):
     """Takers that do not answer, or none at all, keep nothing awake: every object is released, and clean."""
+    monkeypatch.setattr(hand_over, "CALLED_SECS", 600.0)
     monkeypatch.setattr(draining, "RESERVE_SECS", 10.0)  # of 12
 
     async def scenario(c):
         leaver, takers = await homed(c)
-        await leaver.node.stop()
+        await c.remove(leaver)
         assert takers.asked == (AT_ONCE if nodes > 1 else 0)
         for name in NAMES:
             seen = await leaver.node.leases.read(ObjectKey("demo", "Counter", name).id)
