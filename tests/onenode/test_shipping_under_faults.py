@@ -7,17 +7,14 @@ import random
 import shutil
 
 import pytest
+from rows import Rows
 
 import domicile
-from domicile import Object
 from domicile.errors import NotHome, NotServing, OutcomeUnknown
 from domicile.node.chunks import MANIFESTS
 
 
-class Probe(Object):
-    def init(self):
-        self.sql.exec("CREATE TABLE t (id INTEGER PRIMARY KEY, b BLOB)")
-
+class Probe(Rows):
     def put(self, i: int, size: int) -> int:
         self.sql.exec("INSERT OR REPLACE INTO t VALUES (?, randomblob(?))", i, size)
         return i
@@ -25,16 +22,6 @@ class Probe(Object):
     @domicile.read
     def ids(self) -> list[int]:
         return [row["id"] for row in self.sql.query("SELECT id FROM t ORDER BY id")]
-
-    @domicile.read
-    def digest(self) -> str:
-        return (
-            self.sql.one("SELECT group_concat(id || ':' || hex(substr(b, 1, 8)) || length(b)) AS d FROM t")["d"] or ""
-        )
-
-    @domicile.read
-    def check(self) -> str:
-        return self.sql.one("PRAGMA integrity_check")["integrity_check"]
 
 
 async def assert_same_after_cold_restore(home, name):

@@ -6,9 +6,9 @@ import os
 import shutil
 
 import pytest
+from rows import Rows
 
 import domicile
-from domicile import Object
 from domicile.errors import NoSuchObject, NotServing, StaleIncarnation
 from domicile.node import register
 from domicile.node.chunks import MANIFESTS
@@ -16,10 +16,7 @@ from domicile.node.chunks import MANIFESTS
 MIB = 1 << 20
 
 
-class Box(Object):
-    def init(self):
-        self.sql.exec("CREATE TABLE t (id INTEGER PRIMARY KEY, b BLOB)")
-
+class Box(Rows):
     def fill(self, start: int, many: int, size: int) -> int:
         for i in range(start, start + many):
             self.sql.exec("INSERT INTO t VALUES (?, randomblob(?))", i, size)
@@ -32,16 +29,6 @@ class Box(Object):
     @domicile.read
     def count(self) -> int:
         return self.sql.one("SELECT count(*) AS n FROM t")["n"]
-
-    @domicile.read
-    def digest(self) -> str:
-        return (
-            self.sql.one("SELECT group_concat(id || ':' || hex(substr(b, 1, 8)) || length(b)) AS d FROM t")["d"] or ""
-        )
-
-    @domicile.read
-    def check(self) -> str:
-        return self.sql.one("PRAGMA integrity_check")["integrity_check"]
 
 
 def test_sleep_and_wake_where_it_slept_asks_nobody(run):
