@@ -126,7 +126,6 @@ async def lay_and_open(
         if found is not None:
             return found
     laid = await lay(host, key, claimed, files, laying.early, may_serve=laying.may_serve)
-    host.failpoints.hit("activation.after-lay")
     laying.laid()
     try:
         return laid, await host.workers.run(lambda: open_engine(host, key, spec, files, laid))
@@ -140,15 +139,13 @@ def _reopened(
     host: Host, key: ObjectKey, spec: ClassSpec, files: Files, released: Released
 ) -> tuple[Laid, Engine] | None:
     laid = reopened(host, files, released)
-    if laid is None:
-        return None
-    host.failpoints.hit("activation.after-lay")
-    return laid, open_engine(host, key, spec, files, laid)
+    return (laid, open_engine(host, key, spec, files, laid)) if laid is not None else None
 
 
 def open_engine(host: Host, key: ObjectKey, spec: ClassSpec, files: Files, laid: Laid) -> Engine:
     """Open the laid file, in a thread. Raises Corrupt when SQLite recovered another length than was laid, NotServing
     when what it has to read cannot be had."""
+    host.failpoints.hit("activation.after-lay")
     if laid.source == "birth":
         Layer(host, files).birth(laid.manifest, laid.tag)
     config, length = host.config, laid.position.length
