@@ -24,7 +24,7 @@ from domicile.placement.records import NodeRow, ObjectKey
 from domicile.placement.store import Record
 
 AT_ONCE = 4
-CALLED_SECS = 5.0
+CALLED_SECS = 10.0
 TURN_SECS = 2.0  # one whose writes do not land, or that nobody wakes, holds up the others no longer
 
 

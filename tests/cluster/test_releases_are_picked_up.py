@@ -79,9 +79,10 @@ def test_what_a_leaving_node_releases_is_answered_elsewhere_at_once(cluster: Clu
     picking = _begin(pickers, lambda client, n: seen.pick_up(client, took))
     hammering = _begin(hammers, lambda client, n: _hammer(client.at(stay[n]), names[n::HAMMERS], over))
     try:
-        _all(fill, lambda client, n: [client.append(name) for name in names[:DIRTY][n :: len(fill)]])
         progress(cluster.history, 50, until)
         birth = _birth_secs(cluster)
+        _all(fill, lambda client, n: [client.read(name) for name in names[DIRTY:][n :: len(fill)]])
+        _all(fill, lambda client, n: [client.append(name) for name in names[:DIRTY][n :: len(fill)]])
         leaver.signal(signal.SIGTERM)
         assert leaver.wait_dead() == 0
         until(lambda: len(took) >= len(mine), "each that was released is answered")
