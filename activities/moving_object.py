@@ -56,6 +56,7 @@ class ObjectMovingActivities:
             self.forward,
             self.let_go,
             self.undo,
+            self.drop_gate,
         )
 
     @activity.defn(name="object-begin")
@@ -88,6 +89,7 @@ class ObjectMovingActivities:
             lease=rows.lease.version if rows.lease is not None else 0,
             gate=gate.version if gate is not None else 0,
             gate_open=gate is not None and gate.row.open,
+            moving=state.to if isinstance(state, MovingTo) else "",
         )
 
     @activity.defn(name="object-close-gate")
@@ -186,6 +188,14 @@ class ObjectMovingActivities:
             conditions, mutations = more, [*changed, *mutations]
         if mutations:
             await region.store.write(conditions, mutations)
+
+    @activity.defn(name="object-drop-gate")
+    async def drop_gate(self, at: ObjectAt) -> None:
+        """The object lives here, and a closed gate of its own says that it does not: it goes."""
+        region, rows = await self._read(at)
+        name, seen = rows.gate.seen[0]
+        if seen is not None and seen.version == at.gate and not seen.row.open:
+            await region.store.write([At(name, at.gate)], [Delete(name)])
 
     async def _read(self, at: ObjectAt) -> tuple[RegionWorld, ObjectRows]:
         try:

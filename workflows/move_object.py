@@ -53,14 +53,15 @@ class ObjectAt:
 
 @dataclass(frozen=True)
 class ObjectLooked:
-    """`there`: it has its home in the region, by its row; `forwarded` names another one. Versions of its lease row and
-    of its own gate, 0 where absent."""
+    """`there`: it has its home in the region, by its row; `forwarded` names another one, `moving` the one that a move
+    was taking it to. Versions of its lease row and of its own gate, 0 where absent."""
 
     there: bool
     forwarded: str = ""
     lease: int = 0
     gate: int = 0
     gate_open: bool = False
+    moving: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,12 @@ class MoveObject:
         region: str = await in_control("object-begin", asked, str)
         for _ in range(FORWARDS_MAX):
             looked: ObjectLooked = await in_region(region, "object-look", self._there(asked, region), ObjectLooked)
+            if looked.moving and not await self._settled(asked, region, looked):
+                region = looked.moving
+                continue
             if looked.there:
+                if looked.gate and not looked.gate_open:  # left by a move here that was ended from outside
+                    await in_region(region, "object-drop-gate", self._there(asked, region, gate=looked.gate), None)
                 return region
             if not looked.forwarded:
                 break
@@ -135,6 +141,24 @@ class MoveObject:
         raise ApplicationError(
             f"there is no object {asked.project}/{asked.cls}/{asked.name}", type="NoSuchObject", non_retryable=True
         )
+
+    async def _settled(self, asked: MoveOne, region: str, looked: ObjectLooked) -> bool:
+        """An earlier move was ended from outside while its row held it. It goes forward where the new gate is open, for
+        calls may have been answered there, else back. Whether it lives in `region` then."""
+        to = looked.moving
+        there: ObjectLooked = await in_region(to, "object-look", self._there(asked, to), ObjectLooked)
+        term = await in_control("move-draw", asked.project, int)
+        if there.gate_open:
+            forward = self._there(asked, region, to=to, term=term, lease=looked.lease)
+            await in_region(region, "object-forward", forward, None)
+            return False
+        # The gate first: a late attempt of the earlier move to open it finds another version.
+        closed = self._there(asked, to, to=region, term=term, gate=there.gate)
+        gate = await in_region(to, "object-close-gate", closed, int)
+        await in_region(region, "object-let-go", self._there(asked, region, to=to, lease=looked.lease), None)
+        undo = self._there(asked, to, to=region, gate=gate, had_gate=looked.gate_open)
+        await in_region(to, "object-undo", undo, None)
+        return True
 
     async def _until_opened(self, asked: MoveOne) -> None:
         self._at("prepare")

@@ -232,3 +232,44 @@ def test_a_worker_killed_at_every_activity_moves_one_object_once(control: Any) -
         assert b.home_of("Ledger", "x")
 
     control(scenario, Ledger, regions=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("after", "to"),
+    [
+        *(("object-close-gate", to) for to in "ab"),  # its gate in b names a: from a third region on it is not found
+        *((after, to) for after in ("object-hold", "object-open") for to in "abc"),
+    ],
+)
+def test_a_move_of_an_object_that_was_terminated_is_settled_by_asking_again(control: Any, after: str, to: str) -> None:
+    """Ended from outside, it is done by a move to any region: there it lives, calls through every region are answered,
+    what was answered where the new gate was open already is there, and its project can move."""
+
+    async def scenario(plane: Any) -> None:
+        a, b, c = (plane.regions[name].nodes[0] for name in ("a", "b", "c"))
+        assert await a.call("Ledger", "x", "add") == 1
+        killer = Killer((after,))
+        await intercepted(plane, killer)
+        handle = await begin(plane, "x", "b")
+        await asyncio.wait_for(killer.struck.wait(), 20)
+        await handle.terminate("by hand")
+        await plane.stop_worker()
+        await plane.start_worker()
+        counted = 1
+        if after == "object-open":
+            counted = await settled(b.call, "Ledger", "x", "add")
+            assert counted == 2
+        await (await begin(plane, "x", to)).result()
+        for one in (a, b, c):
+            counted += 1
+            assert await settled(one.call, "Ledger", "x", "add") == counted
+        assert [name for name in "abc" if plane.regions[name].nodes[0].home_of("Ledger", "x")] == [to]
+        project = {"project": PROJECT, "to": "b"}
+        await plane.client.execute_workflow("MoveProject", project, id="move-demo", task_queue=CONTROL_QUEUE)
+        if after == "object-close-gate":  # the gate that it left is met now
+            await (await begin(plane, "x", to)).result()
+        for one in (a, b, c):
+            counted += 1
+            assert await settled(one.call, "Ledger", "x", "add") == counted
+
+    control(scenario, Ledger, regions=("a", "b", "c"))
