@@ -19,17 +19,22 @@ from domicile.placement.store import Put
 CONTRACT = Path(__file__).parent.parent / "contract"
 
 
-def suite(name, fixtures):
-    """The module's tests that need nothing but these fixtures."""
-    spec = importlib.util.spec_from_file_location(f"contract_{name}", CONTRACT / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    tests = {key: test for key, test in vars(module).items() if key.startswith("test_") and callable(test)}
+def suite(paths, fixtures):
+    """The modules' tests that need nothing but these fixtures."""
+    tests = {}
+    for path in sorted(paths):
+        spec = importlib.util.spec_from_file_location(f"contract_{path.stem}", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found = {key: test for key, test in vars(module).items() if key.startswith("test_") and callable(test)}
+        assert found, path
+        assert not tests.keys() & found.keys(), path
+        tests |= found
     return {key: test for key, test in tests.items() if set(inspect.signature(test).parameters) <= fixtures}
 
 
-STORE_TESTS = suite("test_placement_store", {"store", "provider"})
-BLOB_TESTS = suite("test_blobs", {"run"})
+STORE_TESTS = suite((CONTRACT / "placement").glob("test_*.py"), {"store", "provider"})
+BLOB_TESTS = suite([CONTRACT / "test_blobs.py"], {"run"})
 
 
 class Provider:
