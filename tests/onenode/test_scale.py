@@ -74,7 +74,7 @@ def is_object(home, fd):
 
 MEASURE = """
 import asyncio, importlib.util, json, pathlib, sys, tempfile
-sys.path.insert(0, {here!r})
+sys.path[:0] = [{here!r}, {kit!r}]
 spec = importlib.util.spec_from_file_location("onenode_conftest", {here!r} + "/conftest.py")
 conftest = importlib.util.module_from_spec(spec)
 sys.modules["onenode_conftest"] = conftest
@@ -121,8 +121,9 @@ asyncio.run(main(sys.argv[1]))
 def test_an_awake_object_costs_less_than_300_kib(tmp_path):
     """Memory of a process with hundreds of objects awake, beyond the same process without them."""
     here = os.path.dirname(__file__)
+    kit = os.path.join(os.path.dirname(here), "kit")
     script = tmp_path / "measure.py"
-    script.write_text(MEASURE.format(here=here, awake=AWAKE))
+    script.write_text(MEASURE.format(here=here, kit=kit, awake=AWAKE))
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "data")], capture_output=True, text=True, timeout=90, check=False
     )
