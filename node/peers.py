@@ -49,7 +49,7 @@ class Peers:
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
         self._links: dict[tuple[str, Lane], Link] = {}
-        self._departing: set[Link] = set()
+        self._departing: dict[Link, None] = {}
         self._closed = False
 
     def say(self, peer: str, message: Said, copy_id: str = "") -> asyncio.Future[Answered]:
@@ -111,18 +111,18 @@ class Peers:
             if key[1] == "append":
                 link.end("the peer has departed")
             else:
-                self._departing.add(link)
+                self._departing[link] = None
                 self._wiring.loop.call_later(LAST_ANSWERS_SECS, self._end_departed, link)
 
     def _end_departed(self, link: Link) -> None:
-        self._departing.discard(link)
+        self._departing.pop(link, None)
         link.end("the peer has departed")
 
     async def close(self) -> None:
         """Close all, and dial no more."""
         self._closed = True
         links = [*self._links.values(), *self._departing]
-        self._links, self._departing = {}, set()
+        self._links, self._departing = {}, {}
         for link in links:
             link.end("this node stops")
         await asyncio.gather(*(link.dialing for link in links if link.dialing), return_exceptions=True)

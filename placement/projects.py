@@ -57,6 +57,9 @@ class Projects:
         key = self._keys.control.project(project)
         row = ProjectRow(region, FIRST_TERM, on_incident, self._wall_ms())
         try:
+            if region == self._keys.region:
+                # Before anybody reads that the home is here: one that has not registered yet would be stood in for.
+                await self._regions.place(region, region)
             await self._control.write([At(key, 0)], [Put(key, encode(row))])
             standing = await self._read(project)
             if standing is None:

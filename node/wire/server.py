@@ -41,10 +41,10 @@ class PeerServer:
         self._wiring, self._handler = wiring, handler
         self._problems = Problems(wiring.log, lambda: wiring.identity().node_id)
         self._listener: Listener | None = None
-        self._connections: set[Accepted] = set()
+        self._connections: dict[Accepted, None] = {}  # in the order they came
         self._strangers = 0
         self._inbox: list[tuple[Speaker, Said, Callable[[Answered], None]]] = []
-        self._running: set[asyncio.Task[Reply]] = set()
+        self._running: dict[asyncio.Task[Reply], None] = {}
         self._stopping = False
         self._refused = 0
         self._refusal_told_at = float("-inf")
@@ -79,7 +79,7 @@ class PeerServer:
         listening = Listening(wiring.identity(), wiring.versions, wiring.nonce)
         connection = Accepted(wiring.loop, self, listening, wiring.limits)
         connection.versions = wiring.versions
-        self._connections.add(connection)
+        self._connections[connection] = None
         self._strangers += 1
         if self._strangers > wiring.limits.strangers_max:
             wiring.loop.call_soon(connection.end, "too many strangers at once")
@@ -92,7 +92,7 @@ class PeerServer:
         self._wiring.log.info("peer.accepted", node=speaker.node_id, lane=speaker.lane, version=speaker.version)
 
     def closed(self, connection: Accepted, why: str) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         if connection.speaker is not None:
             self._wiring.log.info("peer.closed", node=connection.speaker.node_id, lane=connection.speaker.lane, why=why)
             return
@@ -130,11 +130,11 @@ class PeerServer:
             return
         now = self._wiring.clock.monotonic()
         task = self._wiring.loop.create_task(perform(self._handler, request, now))
-        self._running.add(task)
+        self._running[task] = None
         task.add_done_callback(partial(self._performed, connection, number))
 
     def _performed(self, connection: Accepted, number: int, task: asyncio.Task[Reply]) -> None:
-        self._running.discard(task)
+        self._running.pop(task, None)
         if task.cancelled():
             if not self._stopping:  # it may have run: only a lost connection says so, and `stop` ends all
                 connection.end("a request was cancelled", gently=True)

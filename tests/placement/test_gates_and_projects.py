@@ -61,6 +61,26 @@ def test_golden_rows() -> None:
     assert encode(ClassRow("r", 1)) == b'{"pin":"r","term":1}'
 
 
+async def test_a_home_that_can_be_read_is_taken_by_nobody_else(
+    store: Any, keys: Keys, gates: Gates, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a region that has not registered yet, whoever reads the policy first would have stood in for it."""
+    theirs, placed = Regions(store, keys.control, clock.sleep), []
+    write = store.write
+
+    async def and_then_read(*args: Any) -> Any:
+        outcome = await write(*args)
+        if not placed and keys.control.project("acme") in await store.read([keys.control.project("acme")]):
+            placed.append("")
+            placed.append(await theirs.place(keys.region, "mars"))
+        return outcome
+
+    monkeypatch.setattr(store, "write", and_then_read)
+    projects = Projects(store, gates, Regions(store, keys.control, clock.sleep), clock.wall_ms, clock.sleep)
+    await projects.create("acme")
+    assert placed == ["", keys.region]
+
+
 async def test_the_most_specific_gate_decides(gates: Gates, keys: Keys) -> None:
     """An object's before its class's before its project's; none at all is closed."""
     assert not (await gates.read(KEY)).open
