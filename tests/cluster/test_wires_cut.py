@@ -195,8 +195,14 @@ def test_a_release_that_arrives_late_does_nothing(start: Start) -> None:
     assert home.etcd is not None
     home.etcd.held = True
     home.signal(signal.SIGTERM)
-    for name in names:
+
+    def taken(name: str) -> bool:
+        """What it cannot release yet, the home that is told to stop still answers."""
         assert client.at(elsewhere).append(name).outcome == "answered"
+        return cluster._home(name) not in ([], [home])
+
+    for name in names:
+        until(lambda name=name: taken(name), f"{name} has another home")
     homes = {name: (cluster.home(name), cluster.about(name)["epoch"]) for name in names}
     waits(HELD_SECS)
     home.etcd.held = False
