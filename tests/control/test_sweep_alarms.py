@@ -55,17 +55,27 @@ async def ridden(one: Any, name: str, method: str, *args: Any) -> Any:
 
 
 async def armed_and_left(group: Any, count: int, new: tuple[str, ...] = ("later",)) -> list[str]:
-    """Bells with an alarm in an hour, on nodes that are gone; new nodes serve, and it is two hours later."""
+    """Bells with an alarm in an hour, asleep, of nodes that are gone; new nodes serve, and it is two hours later."""
     names = [f"b{at}" for at in range(count)]
     first = list(group.nodes)
     for at in range(0, count, 100):
         await asyncio.gather(*(ridden(first[0], name, "arm", "1h") for name in names[at : at + 100]))
     for name in new:
         await group.add(name)
-    for one in first:
+    for one in first:  # asleep before it leaves: one that is awake is handed over, and awake at its next home
+        residents = one.node._residents
+        await asyncio.gather(*residents.sleep_soon([bell for bell in residents.awake() if bell.serving]))
+        assert await residents.settled(60) == 0
         await group.remove(one)
+    await group.until(lambda: _known(group), "every node knows who is left")
+    assert not any(one.home_of("Bell", name) for one in group.nodes for name in names)
     group.watch.ahead_ms = 2 * HOUR_MS
     return names
+
+
+def _known(group: Any) -> bool:
+    ids = {one.node.node_id for one in group.nodes}
+    return all({row.node_id for row in one.node._nodes.all()} == ids for one in group.nodes)
 
 
 async def rung(group: Any, names: list[str]) -> list[int]:
