@@ -55,6 +55,7 @@ class Mailbox(Generic[E]):
         self._pump_due = False
         self._closed: DomicileError | Ended | None = None
         self.idle = True
+        self._over = False
         self.on_broken: Callable[[BaseException], None] | None = None
         self._task = loop.create_task(self._drain())
         self._task.add_done_callback(self._ended)
@@ -94,7 +95,9 @@ class Mailbox(Generic[E]):
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """The object to oneself: no call runs inside. Later calls wait."""
+        """The object to oneself: no call runs inside. Later calls wait. Raises Ended when the residency is over."""
+        if self._over:
+            raise Ended("the residency ended")
         turn: asyncio.Future[asyncio.Future[None]] = self._loop.create_future()
         self._alone.append(turn)
         self._nudge()
@@ -119,6 +122,7 @@ class Mailbox(Generic[E]):
 
     def stop(self) -> None:
         """The residency is over: the runner ends, and nobody gets the object any more."""
+        self._over = True
         self._task.cancel()
         while self._alone:
             turn = self._alone.popleft()

@@ -13,6 +13,7 @@ from waiting import WAIT_SECS
 import domicile
 from domicile import Object
 from domicile.errors import CallTimeout, DomicileError, NotServing, Overloaded
+from domicile.node.errors import Ended
 
 
 class Worker(Object):
@@ -161,6 +162,25 @@ def test_a_call_waits_for_a_waking_object_no_longer_than_its_deadline(run):
         assert await home.call("Worker", "a", "keys") == ["before"]
 
     run(scenario, Worker)
+
+
+def test_nobody_waits_to_have_an_ended_object_alone(run):
+    """A deletion that comes to a residency which ended in the same moment looks for the object anew."""
+
+    async def scenario(home):
+        await home.call("Worker", "a", "put", "x")
+        residency = home.residency("Worker", "a")
+        residency.end(Ended("its row was lost"))
+        with pytest.raises(Ended):
+            await asyncio.wait_for(_alone(residency), 10)
+        assert await home.call("Worker", "a", "keys") == ["x"]
+
+    run(scenario, Worker)
+
+
+async def _alone(residency):
+    async with residency.mailbox.alone():
+        pass
 
 
 def test_a_client_that_goes_away_cancels_nothing(run):

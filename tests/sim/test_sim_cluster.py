@@ -100,7 +100,7 @@ RULES = {
         "_refused",
         lambda old: lambda *args: None,
         ("row-lost", "row-lost", "blobs-out"),
-        (99, 113),
+        (70, 157, 451, 531),
         habits=Habits(append=0.6, increment=0.1, odd=0.2),
         secs=40.0,
         objects=2,
